@@ -177,5 +177,5 @@ def written(file: Path, style: str) -> Iterator[Pair]:
         name, _, body = text.partition("\n")
         source, *tests = re.split(r"--- test\n", body)
         source, _, setup = source.partition("--- setup\n")
-        packages = "numpy" in text or "pandas" in text
+        packages = any(name in text for name in ("numpy", "pandas", "hypothesis"))
         yield Pair(name, style, source, tests, setup=setup, packages=packages)

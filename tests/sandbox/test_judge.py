@@ -29,6 +29,14 @@ RIGHT = [
     "main with sys argv and exit codes", "environment and cwd", "reversed and index", "generic stack class",
     "rational sum and comparison to int", "inplace operators on containers",
     "numpy errors and dtype", "dataclass of the test",
+    "zoneinfo datetime", "timezone returned", "array module", "http status", "struct time", "mapping proxy",  # values
+    "simple namespace", "argparse", "namespace with flags and names of data", "namedtuple with functions", "userlist",
+    "library error from a mock", "element tree to string", "signature and doc", "tee zip", "copy of an iterator class",
+    "numpy unseeded with sort in place", "default_rng unseeded in place", "Random object unseeded in place",  # run twice
+    "system random in place", "uuid in place", "random sequences of a seeded test stay",
+    "evaluated expression", "evaluated with a variable", "evaluated repr", "pickled data", "pickled arrays",  # code in tests
+    "class imported under another name", "class that compares with its own", "class whose text is compared",
+    "capitalised function", "big lists in place", "many cases in place",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}
 GENERATED = list(styles.generated("right"))[::23]
@@ -42,6 +50,23 @@ SHARED = (
     "when more is known",
     "given away",
     "its own data",
+    "callable fields",
+    "as result with",
+    "instance attribute",
+    "mock",
+    "hypothesis",
+    "capitalised",
+    "deep argument",
+    "emptied under",
+    "emptied in",
+    "emptied deep",
+    "elements emptied",
+    "pickled",
+    "evaluat",
+    "an expression that",
+    "executed",
+    "imported file",
+    "marshalled",
 )
 FORGED = [
     *list(forged.forgeries())[::9],
@@ -92,6 +117,17 @@ def test_a_forgery_is_never_accepted(pair: Any) -> None:
             "import itertools\ndef f(): return itertools.count()",
             "assert 5 in f()",
             "`in` is asked of an iterator that gives more than 10000 elements",
+        ),
+        ("def f(): return '(lambda: 4)()'", "assert eval(f()) == 4", "it runs code that is not in the test"),
+        (
+            "import pickle\nclass P:\n    def __reduce__(self): return eval, ('4',)\ndef f(): return pickle.dumps(P())",
+            "import pickle\nassert pickle.loads(f()) == 4",
+            "it unpickles `builtins.eval`",
+        ),
+        (
+            "from collections import namedtuple\ndef f(): return namedtuple('R', 'isdigit')(lambda: True)",
+            "assert f().isdigit()",
+            "it rests on the word of an object in the place of data (`__call__`)",
         ),
         ("class A: pass", "class B(A): pass\nassert B()", "the test derives a class from one of the code's"),
     ],

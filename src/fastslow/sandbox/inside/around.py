@@ -31,10 +31,20 @@ _MOST = 1_000
 
 
 class Watched:
-    """The judge's side: notices what a test sets up."""
+    """The judge's side: notices what a test sets up. What is random without a seed follows from `entropy`, so that tests
+    can run the same way twice."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, entropy: str) -> None:
         self._stack = contextlib.ExitStack()
+        drawn = random.Random(entropy)
+        self._replace(os, "urandom", drawn.randbytes)
+        self._replace(random, "_urandom", drawn.randbytes)
+        seed = random.Random.seed
+        self._replace(
+            random.Random,
+            "seed",
+            lambda this, a=None, version=2: seed(this, drawn.getrandbits(64) if a is None else a, version),
+        )
         self._stdin, self._folder = sys.stdin, os.getcwd()
         self._streams = {name: getattr(sys, name) for name in _PRINTED}
         self._own = {name: getattr(builtins, name) for name in _REPLACED}
@@ -46,6 +56,8 @@ class Watched:
         if "numpy" in code or "np." in code:
             with contextlib.suppress(ImportError):
                 numpy_random = importlib.import_module("numpy.random")
+                drawn.seed(entropy)  # on being imported, numpy has drawn
+                numpy_random.seed(drawn.getrandbits(32))
                 self._hook(numpy_random, "seed", lambda value=None: self._seeds.append(("numpy.random", value)))
         if "mock" in code:
             patch: Any = type(importlib.import_module("unittest.mock").patch("builtins.print"))
@@ -60,8 +72,11 @@ class Watched:
             note(*args)
             return result
 
-        setattr(home, name, hooked)
-        self._stack.callback(setattr, home, name, original)
+        self._replace(home, name, hooked)
+
+    def _replace(self, home: Any, name: str, value: Any) -> None:
+        self._stack.callback(setattr, home, name, getattr(home, name))
+        setattr(home, name, value)
 
     def close(self) -> None:
         self._stack.close()

@@ -10,9 +10,10 @@ also hold the second time, when arguments stay as they were given.
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
-from collections.abc import Callable, Collection, Iterable
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from .handles import Handle, Mirror
@@ -22,7 +23,10 @@ ANSWER, CHANGED = "answer", "changed"
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise)
 _BRANCHES = (ast.For, ast.AsyncFor, ast.While, ast.If)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_MANY = 1000
+_MANY, _TOO_MANY = 10_000, -1
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+_ELSEWHERE = (Handle, Mirror, ModuleType, FunctionType, FrameType, CodeType)
+"""Kinds of values that lead to all there is, and are known otherwise."""
 
 
 class _Diverged(BaseException):
@@ -110,6 +114,7 @@ class Flow(Examination):
         self._origins: dict[tuple[str, str], set[str]] = {}
         self._statements: dict[int, tuple[str, set[str]]] = {}
         self._notes: list[tuple[Any, ...]] = []
+        self._iterators: dict[int, tuple[Any, set[int]]] = {}
 
     def rewriter(self, number: int) -> Callable[[ast.Module], ast.Module]:
         self._number = number
@@ -216,6 +221,7 @@ class Flow(Examination):
                 self.cut_short = self.cut_short or any(id(_value(frame, name)) in late for name in about[0])
             case "statement":
                 self._statements[id(frame)] = (scope, about[0])
+                self._hold(frame, about[0])
             case "entered":
                 outer: FrameType | None = frame.f_back
                 while outer is not None and id(outer) not in self._statements:
@@ -250,7 +256,7 @@ class Flow(Examination):
             value = _value(frame, name)
             if isinstance(value, Handle | Mirror):
                 found.add(ANSWER)
-            elif _holds(value, changed):
+            elif changed and not (_reached(value) | self._behind(value)).isdisjoint({*changed, _TOO_MANY}):
                 found.add(CHANGED)
             inner = scope
             while True:
@@ -261,6 +267,17 @@ class Flow(Examination):
                     break
                 inner = inner.rpartition("/")[0]
         return found
+
+    def _hold(self, frame: FrameType, names: set[str]) -> None:
+        """Note what iterators lead to, which let go of what they have gone through."""
+        for value in [_value(frame, name) for name in names]:
+            if isinstance(value, Iterator) and not isinstance(value, Handle):
+                self._iterators[id(value)] = (value, self._behind(value) | _reached(value))
+
+    def _behind(self, iterator: Any) -> set[int]:
+        """What an iterator has led to before."""
+        known, reached = self._iterators.get(id(iterator), (None, set[int]()))
+        return reached if known is iterator else set()
 
     def _rearranged(self) -> bool:
         """Whether all that was changed still has as many elements, or the same ones, so that nothing can be missing."""
@@ -338,16 +355,19 @@ def _is_bare(node: ast.stmt) -> bool:
     return isinstance(inner, ast.Name)
 
 
-def _holds(value: Any, changed: Collection[int], depth: int = 2) -> bool:
-    if id(value) in changed:
-        return True
-    if depth == 0 or not changed:
-        return False
-    inside: Iterable[Any] = ()
-    if type(value) in (list, tuple, set, frozenset):
-        inside = list(value)[:_MANY]
-    elif type(value) is dict:
-        inside = list(value.values())[:_MANY]
-    elif type(value).__module__ in ("tests", "setup") and hasattr(value, "__dict__"):
-        inside = list(vars(value).values())
-    return any(_holds(each, changed, depth - 1) for each in inside)
+def _reached(value: Any) -> set[int]:
+    """The ids of all that a value leads to, itself among them; with `_TOO_MANY` where that is not all."""
+    seen, new = set[int](), [value]
+    while new:
+        each = new.pop()
+        if len(seen) > _MANY:
+            return seen | {_TOO_MANY}
+        if id(each) not in seen and not isinstance(each, _ELSEWHERE) and _of_the_test(each):
+            seen.add(id(each))
+            new += [part for part in gc.get_referents(each) if type(part) not in _ATOMS]
+    return seen
+
+
+def _of_the_test(value: Any) -> bool:
+    """Whether what a class refers to belongs to the test: not where it is a library's."""
+    return not isinstance(value, type) or value.__module__ in ("tests", "setup")

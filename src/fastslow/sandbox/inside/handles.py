@@ -53,6 +53,10 @@ _OPERATORS = "add sub mul matmul truediv floordiv mod divmod pow and or xor lshi
 _ARITHMETIC = frozenset(f"{way}{name}" for name in _OPERATORS.split() for way in ("", "r", "i"))
 
 
+TRUTHS = frozenset(("empty", "hasnans", "is_unique", "is_monotonic_increasing", "is_monotonic_decreasing"))
+"""Attributes by which data says itself what a test asks of it."""
+
+
 class Standing(IntEnum):
     """How far the word of an object is taken."""
 
@@ -105,6 +109,16 @@ def facts(handle: Any) -> list[Any]:
     return object.__getattribute__(handle, "_facts")
 
 
+class _Copied:
+    """How `copy.copy` copies, which asks the class. An object has the method only where the answer's has it: without, an
+    iterator is shared by `itertools.tee`."""
+
+    def __get__(self, this: Any, _: Any) -> Any:
+        if this is not None:
+            raise AttributeError("__copy__")
+        return lambda handle: handle._copied("copy")
+
+
 class Handle:
     """An object of the answer's, of a class made by `mirror`."""
 
@@ -124,8 +138,7 @@ class Handle:
     def __delattr__(self, name: str) -> None:
         facts(self)[0].ask("delattr", self, name)
 
-    def __copy__(self) -> Any:
-        return self._copied("copy")
+    __copy__ = _Copied()
 
     def __deepcopy__(self, _: Any) -> Any:
         return self._copied("deepcopy")
@@ -307,9 +320,7 @@ def _compare(self: Any, name: str, other: Any) -> Any:
     is_object = isinstance(other, Handle)
     enough = Standing.NAMED if is_object else Standing.MADE
     if max(standing, facts(other)[2] if is_object else standing) < enough:
-        if (
-            is_named(type(self)) and not is_object and (plain := judge.ask("plain", self))
-        ):  # a number with methods of its own, say
+        if not is_object and (plain := judge.ask("plain", self)):  # a number with methods of its own, say
             return getattr(type(plain[0]), f"__{name}__", lambda *_: NotImplemented)(plain[0], other)
         if name in ("eq", "ne") and not is_object:
             return NotImplemented
@@ -326,7 +337,8 @@ def weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
     """What an object gave, as far as it may count. Asked for by a `name` that data has, only an object that the test has
     made is believed: what it gives is no truth."""
     doubted = name.startswith("__") or is_data_name(name)
-    if standing == Standing.MADE or (standing == Standing.NAMED and not doubted):
+    text = name == "__doc__" and type(value) is str  # there is no other use for it
+    if standing == Standing.MADE or (standing == Standing.NAMED and not doubted) or text:
         return value
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
@@ -334,11 +346,16 @@ def weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
         if standing == Standing.NAMED == facts(value)[2] and name.startswith("__"):
             return value
         judge.words.append(value)
-        return _as_word(value) if "call" in vars(type(value))["_operations"] else value
+        return unproven(value)
     if doubted and type(value) in _NUMBERS:
         return _NUMBERS[type(value)](value)
     judge.words.append(value)
     return value
+
+
+def unproven(value: Any) -> Any:
+    """An attribute as it may count: what it gives when it is called is no evidence."""
+    return _as_word(value) if isinstance(value, Handle) and "call" in vars(type(value))["_operations"] else value
 
 
 def _fields(theirs: Any) -> dict[str, Any]:

@@ -8,29 +8,34 @@ expected one, end the tests early with a good result, or read what is expected.
 
 from __future__ import annotations
 
+import ast
 import builtins
+import contextlib
 import copy
 import importlib
 import inspect
 import json
+import os
 import random
 import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import cases, evidence, handles, wire
+from . import cases, evidence, foreign, handles, wire
 from .around import ANSWER, Watched
 from .errors import Raised, Tree, ancestry, error_maker, exception_class
 from .handles import Handle, Mirror, Standing, Unsure
 from .peer import OPERATIONS, Gone, Peer, Pipes, operate, operations
-from .pieces import JUDGE, Assertions, Piece, names_of
+from .pieces import JUDGE, TESTS, Assertions, Piece, Uses, names_of
 from .program import SAFE, class_names
 from .verdict import LONGEST, Failed, equal, verdict_of
 
 _ENDS = (StopIteration, StopAsyncIteration)
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot"}
 """What tests call by another name than its own. What the answer calls so does not count."""
+_TESTING = ("builtins", "unittest", "pytest", "_pytest", "hypothesis", "inside", "tests", "__main__", *ANSWER)
+"""Modules whose exceptions say how a test has ended."""
 _INNARDS = ("_", "gi_", "cr_", "ag_", "f_", "tb_", "co_", "assert")
 """How names begin that the answer may not ask for of the tests' objects: they lead to the tests."""
 
@@ -38,14 +43,16 @@ _INNARDS = ("_", "gi_", "cr_", "ag_", "f_", "tb_", "co_", "assert")
 def judge(requests: int, replies: int, tell: Callable[[dict[str, Any]], None], given: dict[str, Any]) -> dict[str, Any]:
     """What is to be said about the answer, under the key `verdict` in one word."""
     recorded = evidence.Recorder(Pipes(replies, requests))
-    state = random.getstate()
-    first = Judge(recorded, tell)
+    state, entropy = random.getstate(), os.urandom(16).hex()
+    first = Judge(recorded, tell, entropy)
+    text = "\n".join(Piece(test).text for test in given["tests"])
+    foreign.watch(f"{given['setup']}\n{text}", TESTS, os.getcwd(), first.leads_back, first.unsure)
     verdict = first.judge(**given)
     if verdict["verdict"] == "passed" and first.changes:
         # The answer has changed arguments. What the test expects may not rest on them.
         def play(run: evidence.Examination) -> dict[str, Any]:
             random.setstate(state)
-            return Judge(recorded.again(), lambda _: None, run).judge(**given)
+            return Judge(recorded.again(), lambda _: None, entropy, run).judge(**given)
 
         why = evidence.examine(play)
         if why:
@@ -57,10 +64,14 @@ class Judge(Peer):
     """Runs tests, each a piece of Python or a call with the value it must return."""
 
     def __init__(
-        self, channel: Any, tell: Callable[[dict[str, Any]], None], run: evidence.Examination | None = None
+        self,
+        channel: Any,
+        tell: Callable[[dict[str, Any]], None],
+        entropy: str,
+        run: evidence.Examination | None = None,
     ) -> None:
         super().__init__(channel, 0)
-        self._tell, self.examination = tell, run
+        self._tell, self._entropy, self.examination = tell, entropy, run
         self._place: dict[str, Any] = {}
         self._calls = self._checks = self._calls_before = self._calls_between = 0
         self._over = False
@@ -84,7 +95,8 @@ class Judge(Peer):
     def judge(self, tests: list[dict[str, Any]], setup: str, entry: str | None) -> dict[str, Any]:
         pieces = [Piece(test) for test in tests]
         code = "\n".join([setup, *(piece.text for piece in pieces)])
-        self._around = Watched(code)
+        self._uses = Uses(ast.parse("\n".join(piece.text for piece in pieces)))
+        self._around = Watched(code, self._entropy)
         self._shared = class_names(setup)
         if "unittest" in code:
             cases.count_assertions(self.counted, self.truth, self.same)
@@ -136,7 +148,8 @@ class Judge(Peer):
         known -= self._space.keys()
         own = {name for name in used & known if name not in vars(builtins)}
         for name in sorted((own | ({entry} if entry in known else set())) or used & known):
-            self._space[name] = self._value(name)
+            with contextlib.suppress(AttributeError):
+                self._space[name] = self._value(name)
         if entry is not None and entry not in self._space:
             raise NameError(f"name '{entry}' is not defined")
 
@@ -145,10 +158,14 @@ class Judge(Peer):
         what stands under that name in Python's library."""
         kind, value = self.ask("name", name)
         if kind == "module":
-            return importlib.import_module(_ALIASES.get(name, name))
+            with contextlib.suppress(
+                ImportError
+            ):  # a name of the answer's own choice, which the test may give again itself
+                return importlib.import_module(_ALIASES.get(name, name))
+            raise AttributeError(f"the code does not define '{name}'")
         if kind == "library" and value in sys.stdlib_module_names - {"builtins"}:
             return getattr(importlib.import_module(value), name)
-        if isinstance(value, Mirror | Raised) and name.lstrip("_")[:1].isupper():
+        if isinstance(value, Mirror | Raised) and name.lstrip("_")[:1].isupper() and not self._uses.as_function(name):
             type.__setattr__(value, "_named", True)
         return value
 
@@ -206,6 +223,10 @@ class Judge(Peer):
             return Failed(texts[0], left, right, texts[2] == "Eq")
         return Failed(texts[1], right, left, texts[2] == "Eq")
 
+    def leads_back(self, name: str) -> bool:
+        """Whether a name of the tests stands for something of the answer's."""
+        return isinstance(self._space.get(name), Handle | Mirror)
+
     # The answer's side.
 
     def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
@@ -253,6 +274,13 @@ class Judge(Peer):
         if key not in self._errors:
             self._errors[key] = exception_class(tree, _known_error, self._error, error_maker(self))
         return self._errors[key]
+
+    def trait(self, owner: Any, name: str, value: Any) -> Any:
+        """An attribute of data may hide no method, and counts no more than one of an object where it answers for data."""
+        hidden = not isinstance(owner, type | tuple) and callable(getattr(type(owner), name, None))
+        if hidden or name in handles.TRUTHS:
+            raise self.unsure(f"the attribute `{name}` of the result takes the place of one that data has")
+        return handles.unproven(value)
 
     def error(self, error: BaseException, number: int | None = None, said: Any = None) -> BaseException:
         """One that the answer goes on having is the same one each time."""
@@ -361,6 +389,8 @@ class Judge(Peer):
     def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Only with what the answer was given, only what its type can do, and nothing of what is inside."""
         name, value = (args[0], args[1]) if do == "op" else ("", args[0])
+        if do in ("getattr", "setattr") and args[1] in _noted(value):
+            raise AttributeError(f"{args[1]}: what a mock of the tests has noted")
         if not any(value is lent for lent in self._kept):
             raise TypeError("no object of the tests")
         if do == "call":
@@ -379,6 +409,14 @@ class Judge(Peer):
         if isinstance(error, Unsure):
             self._why = str(error)
         return {}
+
+
+def _noted(value: Any) -> set[str]:
+    """The attributes by which a mock of the tests tells what was done to it, and is told what it is."""
+    mock = sys.modules.get("unittest.mock")
+    if mock is None or not isinstance(value, mock.NonCallableMock):
+        return set()
+    return set(dir(mock.AsyncMock)) - {"return_value", "side_effect"}
 
 
 class _Answer(types.ModuleType):
@@ -400,8 +438,4 @@ def _known_error(name: str) -> Any:
     if not module:
         found = vars(builtins).get(name)
         return None if found in _ENDS else found
-    return (
-        None
-        if module.partition(".")[0] in ("builtins", "unittest", "inside", "tests", "__main__", *ANSWER)
-        else getattr(sys.modules.get(module), short, None)
-    )
+    return None if module.partition(".")[0] in _TESTING else getattr(sys.modules.get(module), short, None)

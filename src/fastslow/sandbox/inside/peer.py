@@ -195,7 +195,7 @@ class Peer:
         return wire.Packer(self._keep, self.record, known, self._both.numbers)
 
     def _unpacker(self, table: Any, known: list[Any]) -> wire.Unpacker:
-        return wire.Unpacker(self._find, table, self.build, known, self._both.values)
+        return wire.Unpacker(self._find, table, self.build, known, self._both.values, self.trait)
 
     def _keep(self, value: Any) -> Any:
         """What stands in for a value that is not plain data."""
@@ -228,6 +228,10 @@ class Peer:
         """What goes over with an exception beside its class, arguments and attributes."""
         return []
 
+    def trait(self, owner: Any, name: str, value: Any) -> Any:
+        """What becomes an attribute of data from the other side."""
+        return value
+
     def error(self, error: BaseException) -> BaseException:
         """An exception of the other side, with what came beside."""
         return error
@@ -238,7 +242,9 @@ class Peer:
             return self._kept[data]
         if name == "error":
             packed, table, *more = data
-            return self.error(make_error(*map(self._unpacker(table, []).unpack, packed)), *more)
+            kind, args, state = map(self._unpacker(table, []).unpack, packed)
+            state = {name: self.trait(kind, name, value) for name, value in state.items()}
+            return self.error(make_error(kind, args, state), *more)
         return self.stand_in(*data) if name == "mine" else self.find_named(name, data)
 
     # What the two sides do differently.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 from . import wire
 
@@ -63,6 +64,60 @@ def expects_error(node: ast.AST) -> bool:
 def has_checks(tree: ast.AST) -> bool:
     """Whether a test asserts anything."""
     return any(isinstance(node, ast.Assert) or is_assertion(node) or expects_error(node) for node in ast.walk(tree))
+
+
+class Uses:
+    """What tests do with a name: whether they only call it and compare what it gives, as they do with a function."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._read = [node for node in self._parents if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        self._defined = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self._followed = set[str]()
+        bound = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        given = [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+        self._known = {*bound, *given, *self._defined, *vars(builtins)}
+        """Names that are not the answer's."""
+
+    def as_function(self, name: str) -> bool:
+        self._followed = {name}
+        return any(node.id == name for node in self._read) and self._all(name, self._called, name)
+
+    def _all(self, name: str, used: Callable[[ast.Name, str], bool], kind: str) -> bool:
+        self._followed.add(name)
+        return all(used(node, kind) for node in self._read if node.id == name)
+
+    def _called(self, node: ast.Name, name: str) -> bool:
+        call = self._parents[node]
+        if not isinstance(call, ast.Call):
+            return False
+        if call.func is node:
+            return self._compared(call, name)
+        function = self._defined.get(ast.unparse(call.func))  # `check(name)`
+        if function is None or node not in call.args[: len(function.args.args)]:
+            return False
+        given = function.args.args[call.args.index(node)].arg
+        return given in self._followed or self._all(given, self._called, given)
+
+    def _compared(self, node: ast.expr, name: str) -> bool:
+        """Whether a value ends, as it is or computed with, in a comparison with what the tests know."""
+        around, inner = self._parents[node], cast(ast.AST, node)
+        while isinstance(around, ast.BinOp | ast.UnaryOp) or (
+            isinstance(around, ast.Call) and ast.unparse(around.func) in ("abs", "round")
+        ):
+            around, inner = self._parents[around], around
+        if isinstance(around, ast.Assign) and inner is node and isinstance(around.targets[0], ast.Name):
+            kept = around.targets[0].id
+            return kept in self._followed or self._all(kept, self._compared, name)
+        if isinstance(around, ast.Compare):
+            if isinstance(node, ast.Name) and isinstance(
+                around.ops[0], ast.In | ast.NotIn
+            ):  # of an object that is kept
+                return False
+        elif not is_assertion(around):
+            return isinstance(around, ast.Assert)
+        beside = set(ast.walk(around)) - set(ast.walk(node))
+        return all(each.id in self._known for each in beside if isinstance(each, ast.Name))
 
 
 class _Split(ast.NodeTransformer):

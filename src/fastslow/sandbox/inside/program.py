@@ -147,7 +147,7 @@ class Program(Peer):
     def record(self, value: Any) -> str | None:
         kind = type(value)
         name = kind.__name__
-        if id(kind) in self._shown and _behaves(kind):
+        if (id(kind) in self._shown and _behaves(kind)) or (issubclass(kind, dict) and hasattr(kind, "__getattr__")):
             return ""
         ours = name in self._setup and self._names.get(name) is kind
         return name if ours and not issubclass(kind, tuple | BaseException | type) and not _is_member(value) else None
@@ -235,8 +235,7 @@ class Program(Peer):
 
     def _error(self, tree: Tree) -> Any:
         """One of the judge's classes, which may derive from the answer's."""
-        own = {f"answer.{name}": value for name, value in self._names.items()}
-        return exception_class(tree, {**vars(builtins), **own}.get, self._error)
+        return exception_class(tree, _class_of, self._error)
 
     def _forward(self, name: str) -> Callable[..., Any]:
         return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
@@ -257,6 +256,12 @@ class Program(Peer):
 
     def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         return error
+
+
+def _class_of(name: str) -> Any:
+    """What is called so in a module that is loaded here."""
+    module, _, short = name.rpartition(".")
+    return getattr(sys.modules.get(module or "builtins"), short, None)
 
 
 def _raised(error: BaseException | None) -> TracebackType | None:

@@ -11,10 +11,13 @@ import builtins
 import importlib
 import json
 import os
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+import sys
+from array import array
+from collections import Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from functools import cache
+from time import struct_time
 from types import MappingProxyType
 from typing import Any
 
@@ -116,6 +119,12 @@ _CHANGEABLE: dict[
         lambda data: deque(maxlen=data[0]),
         lambda value, data, unpack: _refill(value, data[1:], unpack),
     ),
+    "numbers": (
+        array,
+        lambda value, _: [value.typecode, value.tobytes().hex()],
+        lambda data: array(data[0]),
+        lambda value, data, _: value.__setitem__(slice(None), array(data[0], bytes.fromhex(data[1]))),
+    ),
     "bytearray": (
         bytearray,
         lambda value, _: bytearray.hex(value),
@@ -127,6 +136,11 @@ _CHANGEABLE: dict[
 that it is."""
 _FIXED: dict[str, tuple[type, Callable[[Any, Pack], Any], Callable[[Any, Pack], Any]]] = {
     "int": (int, lambda value, _: hex(value), lambda data, _: int(data, 16)),
+    "struct_time": (
+        struct_time,
+        lambda value, pack: [pack(item) for item in value],
+        lambda data, unpack: struct_time(map(unpack, data)),
+    ),
     "tuple": (
         tuple,
         lambda value, pack: [pack(item) for item in tuple.__iter__(value)],
@@ -145,13 +159,27 @@ _FIXED: dict[str, tuple[type, Callable[[Any, Pack], Any], Callable[[Any, Pack], 
         lambda value, pack: [pack(value.start), pack(value.stop), pack(value.step)],
         lambda data, unpack: slice(*map(unpack, data)),
     ),
-    "datetime": (datetime, lambda value, _: datetime.isoformat(value), lambda data, _: datetime.fromisoformat(data)),
+    "datetime": (
+        datetime,
+        lambda value, pack: [datetime.isoformat(value), value.fold, pack(_zone(value))],
+        lambda data, unpack: datetime.fromisoformat(data[0]).replace(fold=data[1], tzinfo=unpack(data[2])),
+    ),
+    "timezone": (
+        timezone,
+        lambda value, pack: [pack(each) for each in value.__getinitargs__()],
+        lambda data, unpack: timezone(*map(unpack, data)),
+    ),
     "date": (date, lambda value, _: date.isoformat(value), lambda data, _: date.fromisoformat(data)),
     "time": (time, lambda value, _: time.isoformat(value), lambda data, _: time.fromisoformat(data)),
     "timedelta": (
         timedelta,
         lambda value, _: [value.days, value.seconds, value.microseconds],
         lambda data, _: timedelta(*data),
+    ),
+    "proxy": (
+        MappingProxyType,
+        lambda value, pack: pack(dict(value)),
+        lambda data, unpack: MappingProxyType(dict(unpack(data))),
     ),
     "keys": (type({}.keys()), _in_view, lambda data, unpack: dict.fromkeys(map(unpack, data)).keys()),
     "values": (type({}.values()), _in_view, lambda data, unpack: dict(enumerate(map(unpack, data))).values()),
@@ -164,8 +192,12 @@ _FROM_TEXT = {
     ("uuid", "UUID"),
     ("pathlib", "PosixPath"),
     ("pathlib", "PurePosixPath"),
+    ("zoneinfo", "ZoneInfo"),
+    *(("ipaddress", f"IPv{version}{kind}") for version in (4, 6) for kind in ("Address", "Network", "Interface")),
 }
 """Types that are made of their own text, in modules that are imported only when they come up."""
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
+"""Types that are their attributes and nothing else."""
 
 
 class Packer:
@@ -180,7 +212,8 @@ class Packer:
         known: Sequence[Any] = (),
         both: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self._keep, self._record, self._both = keep, record, both
+        self._keep, self._both = keep, both
+        self._record: Pack = lambda value: _namespace(type(value)) or record(value)
         self.values = list(known)
         """What stands in the table, in order; it stays alive as long as its places are used."""
         self._places = {id(value): place for place, value in enumerate(known)}
@@ -202,6 +235,8 @@ class Packer:
         return self._rarity(value) if tables.is_table(value) else self._fixed(value)
 
     def _fixed(self, value: Any) -> Any:
+        if (constant := _constant(value)) is not None:
+            return {"constant": constant}
         if isinstance(value, float | str):
             return value
         if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
@@ -246,7 +281,8 @@ class Packer:
 
 class Unpacker:
     """Makes values of JSON; `find` is asked for the one that a stand-in stands for, `build` for those that only `record`
-    knows; what `both` sides hold is found by its number. Whatever is wrong with the data raises."""
+    knows; what `both` sides hold is found by its number. `trait` has the last word on what becomes an attribute of what.
+    Whatever is wrong with the data raises."""
 
     def __init__(
         self,
@@ -255,8 +291,9 @@ class Unpacker:
         build: Pack | None = None,
         known: Sequence[Any] = (),
         both: Mapping[int, Any] = MappingProxyType({}),
+        trait: Callable[[Any, str, Any], Any] = lambda owner, name, value: value,
     ) -> None:
-        self._find, self._build, self._both = find, build, both
+        self._find, self._build, self._both, self.trait = find, build, both, trait
         self.values = list(known)
         first = len(self.values)
         self.values += [self._empty(name, data) for name, data in table]
@@ -267,6 +304,8 @@ class Unpacker:
             self.fill(value, entry)
 
     def _empty(self, name: str, data: Any) -> Any:
+        if name == "object" and isinstance(data[0], list):
+            return _named_type(data[0], _NAMESPACES)()
         if name == "object" and self._build is not None:
             return self._build(data[0])
         return tables.read(data, self.unpack) if name == "array" else _CHANGEABLE[name][2](data)
@@ -275,7 +314,7 @@ class Unpacker:
         """Give a value what an entry says."""
         name, data = entry
         if name == "object":
-            items = {str(key): self.unpack(item) for key, item in data[1:]}
+            items = {str(key): self.trait(value, str(key), self.unpack(item)) for key, item in data[1:]}
             for key in [key for key in getattr(value, "__dict__", ()) if key not in items]:
                 del value.__dict__[key]
             for key, item in items.items():
@@ -309,14 +348,49 @@ def plain(value: Any) -> list[Any]:
         if isinstance(value, kind):
             single = kind in (int, float, str, bytes)
             return [kind.__getnewargs__(value)[0] if single else kind(kind.__iter__(value))]
+    if isinstance(value, UserList | UserDict | UserString):
+        return plain(value.data)
     return [dict(dict.items(value))] if isinstance(value, dict) else []
+
+
+def _constant(value: Any) -> list[str] | None:
+    """Where a member of an enumeration of Python's own library is found; None for all else."""
+    enum, kind = sys.modules.get("enum"), type(value)
+    if enum is None or not isinstance(value, enum.Enum) or kind.__module__ not in sys.stdlib_module_names:
+        return None
+    known = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind and value.name in kind.__members__
+    return [kind.__module__, kind.__name__, value.name] if known else None
+
+
+def _from_constant(data: Any) -> Any:
+    home, kind, name = data
+    if home not in sys.stdlib_module_names:
+        raise ValueError(home)
+    return getattr(importlib.import_module(home), kind).__members__[name]
+
+
+def _zone(value: datetime) -> Any:
+    """A zone of a kind that both sides have: that of a date, or where it is at that time."""
+    if type(value.tzinfo).__name__ == "ZoneInfo" or (offset := value.utcoffset()) is None:
+        return value.tzinfo
+    return value.tzinfo if type(value.tzinfo) is timezone else timezone(offset)
 
 
 def _from_text(data: Any) -> Any:
     home, name, text = data
-    if (home, name) not in _FROM_TEXT:
+    return _named_type([home, name], _FROM_TEXT)(text)
+
+
+def _named_type(data: Any, known: set[tuple[str, str]]) -> Any:
+    home, name = data
+    if (home, name) not in known:
         raise ValueError(f"{home}.{name}")
-    return getattr(importlib.import_module(home), name)(text)
+    return getattr(importlib.import_module(home), name)
+
+
+def _namespace(kind: type) -> list[str] | None:
+    found = (kind.__module__, kind.__name__)
+    return list(found) if found in _NAMESPACES and getattr(sys.modules.get(found[0]), found[1], None) is kind else None
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -352,8 +426,11 @@ def _factory(name: str | None) -> Any:
 _OTHERS: dict[str, Callable[[Unpacker, Any], Any]] = {
     "@": Unpacker.at,
     "both": Unpacker.of_both,
-    "named": lambda unpacker, data: _named(data[0], tuple(data[1]))(*map(unpacker.unpack, data[2])),
+    "named": lambda unpacker, data: _named(data[0], tuple(data[1]))(
+        *[unpacker.trait((), name, unpacker.unpack(item)) for name, item in zip(data[1], data[2], strict=True)]
+    ),
     "text": lambda _, data: _from_text(data),
+    "constant": lambda _, data: _from_constant(data),
     "single": lambda _, data: _SINGLE[data],
     "table": lambda unpacker, data: tables.read(data, unpacker.unpack),
 }
