@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _number(read: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:
+def _number(read: Callable[[Any, yaml.ScalarNode], Any]) -> Callable[[Any, yaml.ScalarNode], Any]:
     return lambda loader, node: node.value if ":" in node.value else read(loader, node)
 
 

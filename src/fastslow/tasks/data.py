@@ -85,10 +85,11 @@ def _read_json(path: Path) -> list[Row]:
 def _parsed(path: Path, text: str, number: int | None, expected: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, and lists in lists, too
-        broken = isinstance(error, json.JSONDecodeError)
-        line, what = (number or error.lineno, error.msg) if broken else (number or 1, one_line(error, 100))
-        raise TaskError(f"'{path}' line {line} is not valid JSON: {what}; expected {expected}") from None
+    except json.JSONDecodeError as error:
+        line, what = number or error.lineno, error.msg
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists
+        line, what = number or 1, one_line(error, 100)
+    raise TaskError(f"'{path}' line {line} is not valid JSON: {what}; expected {expected}")
 
 
 def _expect_object(path: Path, where: str, item: Any) -> Row:

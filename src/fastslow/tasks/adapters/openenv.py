@@ -85,7 +85,7 @@ class OpenEnvTask(AgentRollouts):
             ) from None
         kind = schema["properties"].get("type")
         self._has_tools = isinstance(kind, Mapping) and kind.get("const") == CALL
-        self._act = {
+        self._act: dict[str, Any] = {
             "name": "act",
             "description": str(schema.get("description") or "Take a step."),
             "parameters": schema,
@@ -181,9 +181,9 @@ def _schema(address: str) -> dict[str, Any]:
     if len(text) > LARGEST_SCHEMA:
         raise ValueError(f"its answer has more than {LARGEST_SCHEMA:,} bytes")
     found = json.loads(text)
-    schema = found.get("action") if isinstance(found, Mapping) else None
-    properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping):
+    schema = found.get("action") if isinstance(found, dict) else None
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict):
         raise ValueError("it does not say what an action is")
     # Every action has metadata, and no policy needs it.
     return {**schema, "properties": {name: each for name, each in properties.items() if name != "metadata"}}
