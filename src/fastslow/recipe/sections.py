@@ -232,6 +232,8 @@ class VllmServers(Section):
     def _addresses(cls, value: list[str]) -> list[str]:
         if any(has_credentials(address) for address in value):
             raise ValueError("an address holds a user, a password or a key; set VLLM_API_KEY in the environment")
+        if odd := [address for address in value if "?" in address or "#" in address]:
+            raise ValueError(f"expected addresses that start with http:// or https:// and name a host, not '{odd[0]}'")
         plain = [address.rstrip("/").removesuffix("/v1") for address in value]
         if len({server_place(address) for address in plain}) < len(plain):
             raise ValueError("an address stands there twice; name each server once")
@@ -248,7 +250,7 @@ def server_place(address: str) -> tuple[str, str, int, str]:
             raise ValueError("it has characters that cannot be printed")
     except ValueError as error:
         raise ValueError(f"'{address}' is not an address ({error}); expected one such as http://host:8000") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"expected addresses that start with http:// or https:// and name a host, not '{address}'")
     return parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path
 
