@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import json
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,10 +46,12 @@ def serve() -> Iterator[Serve]:
                 if isinstance(found, list):
                     found = found.pop(0) if len(found) > 1 else found[0]
                 status, body = found
-                data = json.dumps(body).encode()
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 self.send_response(200 if status == DRIPS else status)
                 self.send_header("content-type", "application/json")
+                if isinstance(body, bytes):
+                    self.send_header("content-encoding", "gzip")
                 self.send_header("content-length", str(len(data) if status != DRIPS else 10**9))
                 self.end_headers()
                 with contextlib.suppress(OSError):  # the client has gone
@@ -145,6 +150,47 @@ def test_an_answer_without_end_is_given_up(serve: Serve, monkeypatch: pytest.Mon
     address = serve(HEALTHY | {"/api/v1/healthz": (200, "x" * 2**20)})
     with pytest.raises(RecipeError, match="more than 65,536 bytes"):
         connect(recipe(address))
+
+
+@pytest.mark.parametrize("path", ["/api/v1/healthz", "/api/v1/get_server_capabilities"])
+def test_an_answer_is_not_unpacked_into_a_longer_one(path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "LARGEST", 2**16)
+    unpacked: list[int] = []
+    monkeypatch.setattr("httpx._decoders.GZipDecoder.decode", lambda _, data: unpacked.append(len(data)) or data)
+    models = {"/api/v1/get_server_capabilities": (200, {"supported_models": [{"model_name": "nano"}]})}
+    with contextlib.suppress(RecipeError):
+        connect(recipe(serve(HEALTHY | models | {path: (200, gzip.compress(b"x" * 2**26))}))).close()
+    assert not unpacked
+
+
+def archive(*sizes: int) -> bytes:
+    """A packed archive with files of these sizes, without the content of the last."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as made:
+        for number, size in enumerate(sizes):
+            info = tarfile.TarInfo(f"file-{number}")
+            info.size = size
+            made.addfile(info, io.BytesIO(b"x" * size) if number < len(sizes) - 1 else None)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (archive(2**15, 2**20), "holds more than 65,536 bytes"),
+        (archive(*[1] * 300), "holds more than 65,536 bytes"),
+        (b"no archive", "cannot be read"),
+        (archive(9, 9)[:-20], "cannot be read"),
+        (archive(9, 0), "cannot be read"),
+    ],
+)
+def test_an_archive_that_is_none_is_refused(
+    packed: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk, "LARGEST_FILE", 2**16)
+    with pytest.raises(sdk.Refused, match=said):
+        sdk.unpack(io.BytesIO(packed), tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2**16
 
 
 def test_a_server_of_another_version(serve: Serve) -> None:

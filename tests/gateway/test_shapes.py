@@ -116,3 +116,54 @@ def test_the_mark_in_what_an_agent_sends_is_the_text_whatever_its_shape() -> Non
         await asyncio.to_thread(plain, url, key)
 
     assert with_session(marked, use).turns == 3
+
+
+def choices(*names: str, mode: str) -> dict[str, Any]:
+    return {"mode": mode, "tools": [{"type": "function", "name": name} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ("auto", ""),
+        ("required", "Answer with a call of one of the tools."),
+        ({"type": "function", "name": "look"}, "Answer with a call of the tool look."),
+        ({"type": "allowed_tools", **choices("look", mode="auto")}, "Call no other tools than look."),
+        (
+            {"type": "allowed_tools", **choices("look", "go", mode="required")},
+            "Answer with a call of one of the tools look, go.",
+        ),
+        ({"type": "allowed_tools", "allowed_tools": choices("go", mode="auto")}, "Call no other tools than go."),
+        ({"type": "allowed_tools", **choices(mode="auto")}, "tool_choice names 'None'; the tools are look, go"),
+        ({"type": "allowed_tools", **choices("fly", mode="auto")}, "tool_choice names 'fly'; the tools are look, go"),
+        ({"type": "function", "name": "fly"}, "tool_choice names 'fly'; the tools are look, go"),
+        ({"type": "web_search"}, "expected auto, none, required or a tool of the request"),
+        ("sometimes", "expected auto, none, required or a tool of the request"),
+    ],
+)
+def test_which_tools_may_be_called_is_told_or_refused(choice: Any, told: str) -> None:
+    prompts: list[str] = []
+
+    def heard(prompt: str) -> str:
+        prompts.append(prompt)
+        return "tea"
+
+    async def use(client: httpx.AsyncClient, url: str, _: str) -> None:
+        named = [{**CALLED, "name": name} for name in ("look", "go")]
+        asked = {"model": "policy", "input": "tea?", "tools": named, "tool_choice": choice}
+        answer = await client.post(f"{url}/v1/responses", json=asked)
+        if told.startswith(("tool_choice", "expected")):
+            assert answer.status_code == 400
+            assert told in answer.json()["error"]["message"]
+            return
+        assert answer.json()["tool_choice"] == choice
+        (prompt,) = prompts
+        assert told in prompt
+        assert ("call of" in prompt or "Call no" in prompt) == bool(told)
+        question = [{"role": "user", "content": "tea?"}]
+        functions = [{"type": "function", "function": {**TOOL, "name": name}} for name in ("look", "go")]
+        asked = {"model": "policy", "messages": question, "tools": functions, "tool_choice": choice}
+        assert (await client.post(f"{url}/v1/chat/completions", json=asked)).status_code == 200
+        assert told in prompts[-1]
+
+    with_session(heard, use)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 import threading
@@ -81,6 +82,58 @@ def fastslow_recipe() -> Path:
     return next(Path(__file__).parents[2].joinpath("recipes").rglob("*.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("slow.steps=true", "slow.steps=True: expected a number, not true or false"),
+        ("slow.microbatch=true", "slow.microbatch=True: expected a number, not true or false"),
+        ("slow.kl=false", "slow.kl=False: expected a number, not true or false"),
+        ("task.weight=true", "task.weight=True: expected a number, not true or false"),
+        ("slow.loss.ratio_cap=true", "slow.loss.ratio_cap=True: expected a number, not true or false"),
+        ("stages=[{name: rulebook, steps: true}]", "stages.0.steps=True: expected a number, not true or false"),
+        ("stages=[rulebook@99999999999]", "stages.0.steps=99999999999: input should be less than"),
+        ("slow.steps=1:30", "slow.steps='1:30': input should be a valid integer"),
+        ("slow.kl=1:30.5", "slow.kl='1:30.5': input should be a valid number"),
+        *(
+            (f"fast.reflection={{kind: litellm, model: m, base_url: '{each}'}}", "http://")
+            for each in ("host", "ftp://x")
+        ),
+        ('fast.reflection={kind: litellm, model: m, base_url: "http://x/\\e"}', "cannot be printed"),
+        ("slow.loss={name: gspo, clip: 1e300}", "slow.loss.clip='1e300': input should be less than"),
+        ("sampling.temperature=1e-320", "sampling.temperature='1e-320': input should be greater than"),
+        ("grading.timeout=1e308", "grading.timeout='1e308': input should be less than"),
+        ("slow.steps={}", "slow.steps={}: input should be a valid integer"),
+        (f"model={LONG * 20}", "string should have at most 4096 characters"),
+        (f"{LONG * 20}=1", "is not KEY=VALUE"),
+        (f"slow={{? {LONG * 20} : 1}}", "has 6,000 characters"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_key(
+    setting: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["recipe", str(fastslow_recipe()), "task=rulebook", setting])
+    heard = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in heard
+    assert len(heard) < 800
+    assert "unexpected" not in heard
+
+
+def test_an_option_of_a_task_that_is_a_number_is_not_true(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tasks", "rulebook", "train=true"])
+    assert "train=True: expected a number, not true or false" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["fast.optimizer", "fast.reflection", "engine", "slow.rescue"])
+@pytest.mark.parametrize("name", ["os:getcwd", "fractions:Fraction"])
+def test_a_part_that_is_something_else_is_refused(key: str, name: str) -> None:
+    section, _, word = key.rpartition(".")
+    with pytest.raises(RecipeError, match=rf"'{name}' (is no subclass of fastslow\.|has no options)"):
+        build_recipe({"model": "nano", "task": "rulebook", **({section: {word: name}} if section else {word: name})})
+
+
 @pytest.mark.parametrize("rate", [1e300, 1e7, float("inf"), float("nan"), 0.0, -1e-3])
 def test_a_learning_rate_that_cannot_be_meant_is_refused(rate: float) -> None:
     with pytest.raises(RecipeError, match=r"slow\.learning_rate"):
@@ -121,7 +174,11 @@ class Odd(BaseException):
     pass
 
 
-@pytest.mark.parametrize("raised", [Odd("boom"), SystemExit(0), GeneratorExit()], ids=["own", "exit", "generator"])
+@pytest.mark.parametrize(
+    "raised",
+    [Odd("boom"), SystemExit(0), GeneratorExit(), asyncio.CancelledError()],
+    ids=["own", "exit", "generator", "cancelled"],
+)
 def test_whatever_a_grader_raises_is_a_fault_of_the_grader(raised: BaseException, tmp_path: Path) -> None:
     def grader(row: dict[str, Any], answer: str) -> float:
         raise raised

@@ -330,5 +330,29 @@ def test_a_run_that_was_killed_before_it_had_begun_is_started_again(tmp_path: Pa
     RunFolder.create(tmp_path / "run", recipe).close()
     (tmp_path / "run" / "run.json").unlink()
     (tmp_path / "run" / "lock").unlink()
-    with pytest.raises(RunError, match=r"a recipe\.yaml that a new run would overwrite"):
+    with pytest.raises(RunError, match=r"holds recipe\.yaml, which a new run would write"):
         RunFolder.create(tmp_path / "run", recipe)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "candidates.jsonl", "ledger.json", "recipe.yaml"),
+        *("rollouts/step-000001.parquet", "contexts/cycle-0000.json", "checkpoints/step-000002/weights"),
+    ],
+)
+def test_a_folder_with_somebody_elses_files_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    recipe = build_recipe({"model": "nano", "task": "given"})
+    with pytest.raises(RunError, match=rf"holds {name.partition('/')[0]}, which a new run would write; move it away"):
+        RunFolder.create(tmp_path, recipe)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [Path(name).name]
+    assert (tmp_path / name).read_text() == "precious"
+
+
+def test_a_path_of_thousands_of_folders_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / ("a/" * 2000)
+    with pytest.raises(RunError, match="cannot be the path of a run folder"):
+        RunFolder.create(deep, build_recipe({"model": "nano", "task": "given"}))
+    assert not list(tmp_path.iterdir())

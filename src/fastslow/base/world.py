@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
@@ -306,3 +306,20 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     if raised is not None:
         raise raised
     return result  # type: ignore[return-value]
+
+
+def in_time(seconds: float, call: Callable[[], T]) -> T:
+    """What a call returns in so many seconds, else a TimeoutError; it is then left behind in its thread."""
+    ended: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(call())
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=run, name="in time", daemon=True).start()
+    try:
+        return ended.result(seconds)
+    except TimeoutError as error:
+        raise error if ended.done() else TimeoutError(f"an answer took more than {seconds:g} seconds") from None

@@ -52,12 +52,26 @@ class _Named(BaseModel):
     name: str | None = None
 
 
-class Choice(BaseModel):
-    """Which tool is to be called."""
-
-    type: str | None = None
+class _Chosen(BaseModel):
+    type: str = "function"
     name: str | None = None
     function: _Named | None = None
+
+    @property
+    def tool(self) -> str | None:
+        return self.name or (self.function.name if self.function else None)
+
+
+class _Allowed(BaseModel):
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[_Chosen] = []
+
+
+class Choice(_Chosen, _Allowed):
+    """Which tool is to be called, or may be."""
+
+    type: str = "auto"
+    allowed_tools: _Allowed | None = None
 
 
 class _Schema(BaseModel):
@@ -94,13 +108,12 @@ class Body(BaseModel):
     seed: int | None = None
 
     def wanted(self, session: Session) -> Wanted:
-        tools = [_tool(each) for each in self.tools or ()]
-        format_note = form_note(self.response_format)
+        tools, note = offered(self.tool_choice, [_tool(each) for each in self.tools or ()])
         return Wanted(
             self.model,
             [_message(each) for each in self.messages],
-            () if self.tool_choice == "none" else tools,
-            "\n".join(filter(None, [choice_note(self.tool_choice) if tools else "", format_note])),
+            tools,
+            "\n".join(filter(None, [note, form_note(self.response_format)])),
             self.n or 1,
             self.max_completion_tokens or self.max_tokens,
             [self.stop] if isinstance(self.stop, str) else self.stop or (),
@@ -176,12 +189,31 @@ def text_of(content: Any) -> str:
     return "".join(part.text or part.refusal or "" for part in content)
 
 
-def choice_note(choice: str | Choice | None) -> str:
-    """What a request demands of tools: the model is told, nothing forces it."""
-    if isinstance(choice, Choice):
-        name = choice.name or (choice.function and choice.function.name)
-        return f"Answer with a call of the tool {name}." if name else choice_note(choice.type)
-    return "Answer with a call of one of the tools." if choice in ("required", "any") else ""
+def offered(choice: str | Choice | None, tools: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], str]:
+    """The tools that the model is shown, and what the request demands of them: the model is told, nothing forces it."""
+    chosen = choice if isinstance(choice, Choice) else Choice(type=choice or "auto")
+    if chosen.type == "none" or not tools:
+        return (), ""
+    known = [tool["name"] for tool in tools]
+    if chosen.type == "allowed_tools":
+        allowed = chosen.allowed_tools or chosen
+        named, must = _known([each.tool for each in allowed.tools], known), allowed.mode == "required"
+        words = f"Answer with a call of one of the tools {named}." if must else f"Call no other tools than {named}."
+        return tools, words
+    if chosen.tool or chosen.type in ("function", "tool"):
+        return tools, f"Answer with a call of the tool {_known([chosen.tool], known)}."
+    if chosen.type in ("auto", "required", "any"):
+        return tools, "" if chosen.type == "auto" else "Answer with a call of one of the tools."
+    raise Refused(
+        400, "unsupported", f"tool_choice is '{chosen.type}'; expected auto, none, required or a tool of the request"
+    )
+
+
+def _known(names: Sequence[str | None], known: Sequence[str]) -> str:
+    for name in names or [None]:
+        if name not in known:
+            raise Refused(400, "invalid_request", f"tool_choice names '{name}'; the tools are {', '.join(known)}")
+    return ", ".join(filter(None, names))
 
 
 def form_note(form: Form | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from fastslow.gateway.chat_completions import Choice, Form, choice_note, form_note, pieces, tool_spec
+from fastslow.gateway.chat_completions import Choice, Form, form_note, offered, pieces, tool_spec
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 from fastslow.models.tool_text import loaded
 
@@ -64,14 +64,15 @@ class Body(BaseModel):
                 raise Refused(
                     400, "unsupported", f"there is a tool of type '{tool.type}'; expected tools with a schema"
                 )
-        tools = [tool_spec(each.name, each.description, each.input_schema) for each in self.tools or ()]
+        given_tools = [tool_spec(each.name, each.description, each.input_schema) for each in self.tools or ()]
+        tools, note = offered(self.tool_choice, given_tools)
         system = [{"role": "system", "content": _text(self.system)}] if self.system else []
         form = self.output_config.format if self.output_config else self.output_format
-        notes = [choice_note(self.tool_choice) if tools else "", form_note(form)]
+        notes = [note, form_note(form)]
         return Wanted(
             self.model,
             [*system, *(message for each in self.messages for message in _messages(each))],
-            () if self.tool_choice and self.tool_choice.type == "none" else tools,
+            tools,
             "\n".join(filter(None, notes)),
             limit=self.max_tokens,
             stop=self.stop_sequences or (),

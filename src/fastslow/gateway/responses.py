@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from fastslow.gateway.chat_completions import Choice, Form, choice_note, form_note, pieces, text_of, tool_spec
+from fastslow.gateway.chat_completions import Choice, Form, form_note, offered, pieces, text_of, tool_spec
 from fastslow.gateway.messages import event
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 
@@ -65,7 +65,8 @@ class Body(BaseModel):
         for tool in self.tools or ():
             if tool.type != "function":
                 raise Refused(400, "unsupported", f"there is a tool of type '{tool.type}'; expected functions")
-        tools = [tool_spec(each.name, each.description, each.parameters) for each in self.tools or ()]
+        given_tools = [tool_spec(each.name, each.description, each.parameters) for each in self.tools or ()]
+        tools, note = offered(self.tool_choice, given_tools)
         before: Sequence[Any] = ()
         if self.previous_response_id is not None:
             found = session.stored.get(self.previous_response_id)
@@ -77,11 +78,11 @@ class Body(BaseModel):
         messages = [*system, *before, *_messages(given)]
         if not messages:
             raise Refused(400, "invalid_request", "input: expected at least one message")
-        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.text.format if self.text else None)]
+        notes = [note, form_note(self.text.format if self.text else None)]
         return Wanted(
             self.model,
             messages,
-            () if self.tool_choice == "none" else tools,
+            tools,
             "\n".join(filter(None, notes)),
             limit=self.max_output_tokens,
             temperature=self.temperature,
@@ -109,7 +110,7 @@ class Body(BaseModel):
             "parallel_tool_calls": True,
             "previous_response_id": self.previous_response_id,
             "temperature": self.temperature,
-            "tool_choice": self.model_dump(exclude_none=True).get("tool_choice", "auto"),
+            "tool_choice": self.model_dump(exclude_unset=True).get("tool_choice") or "auto",
             "tools": [each.model_dump(exclude_none=True) | {"strict": None} for each in self.tools or ()],
             "top_p": self.top_p,
             "usage": {**used, "total_tokens": sum(used.values()), **details},

@@ -9,6 +9,7 @@ or reflector is a class with `Options`, a subclass of `Part`; a loss is a functi
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import re
 import typing
@@ -18,7 +19,15 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializationInfo, ValidationInfo, create_model, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    create_model,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, core_schema
 
@@ -32,7 +41,19 @@ LARGEST = 2**32 - 1
 """The largest whole number that a setting may have."""
 
 
-class Section(BaseModel):
+class Checked(BaseModel):
+    """Settings: pydantic takes `true` for the number 1."""
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        found = handler(value)
+        if isinstance(value, bool) and isinstance(found, int | float) and not isinstance(found, bool):
+            raise ValueError("expected a number, not true or false")
+        return found
+
+
+class Section(Checked):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="after")
@@ -99,6 +120,8 @@ class Slot:
     """The key of the part's name: `name` or `kind`."""
     default: str
     registry: Registry
+    base: str = ""
+    """What the classes of others derive from, as `module:Name`."""
 
     def long(self, value: str) -> dict[str, str]:
         """The long form of a part that is given by name alone."""
@@ -115,6 +138,12 @@ class Slot:
                 f"{self.registry.described(name)} takes {', '.join(loose)} after the batch without a name; write `*` before "
                 f"{loose[0]}: the options of a loss are its keyword-only parameters"
             )
+        if self.base and name not in self.registry.built_in:
+            module, _, base = self.base.partition(":")
+            if not (isinstance(found, type) and issubclass(found, getattr(importlib.import_module(module), base))):
+                raise RecipeError(
+                    f"{self.registry.described(name)} is no subclass of {module}.{base}; derive it from that"
+                )
         options = _of_signature(found) if inspect.isfunction(found) else getattr(found, "Options", Part)
         if not (isinstance(options, type) and issubclass(options, Part)) or not callable(found):
             raise RecipeError(
@@ -212,13 +241,17 @@ LOSS = Slot("slow.loss", "name", "cispo", Registry("loss", "fastslow.losses", _L
 OPTIMIZER = Slot(
     *("fast.optimizer", "name", "gepa"),
     Registry("optimizer", "fastslow.optimizers", _built_in("fast.optimizers", _OPTIMIZERS)),
+    "fastslow.fast.optimizers.base:Optimizer",
 )
 REFLECTOR = Slot(
     *("fast.reflection", "kind", "lessons"),
     Registry("reflector", "fastslow.reflectors", _built_in("fast.reflection", _REFLECTORS)),
+    "fastslow.fast.reflection.kinds:ReflectorKind",
 )
 ENGINE = Slot(
-    "engine", "kind", "local", Registry("engine", "fastslow.engines", _built_in("engine", "local:Local tinker:Tinker"))
+    *("engine", "kind", "local"),
+    Registry("engine", "fastslow.engines", _built_in("engine", "local:Local tinker:Tinker")),
+    "fastslow.engine.kind:EngineKind",
 )
 RESCUE = Slot(
     *("slow.rescue", "name", "none"),
@@ -227,6 +260,7 @@ RESCUE = Slot(
         "fastslow.rescues",
         _built_in("slow.rescue", "none=kinds:NoRescue retry=kinds:Retry teachers=kinds:Teachers"),
     ),
+    "fastslow.slow.rescue.kinds:Retry",
 )
 SLOTS = {slot.key: slot for slot in (LOSS, RESCUE, OPTIMIZER, REFLECTOR, ENGINE)}
 

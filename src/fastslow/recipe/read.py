@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -48,12 +48,13 @@ EMBEDDED = "nano"
 LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
 LARGEST_NUMBER = 10**30
-MOST_ALIASES = MOST_KEYS = 1000
-"""And its aliases, and the keys of a mapping with those that `<<` merges."""
+MOST_ALIASES = MOST_KEYS = LONGEST_KEY = 1000
+"""And its aliases, the keys of a mapping with those that `<<` merges, and the characters of a key."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's own loader keeps the last of two equal keys and says nothing, and repeats what aliases name without end."""
+    """YAML's own loader keeps the last of two equal keys and says nothing, repeats what aliases name without end, and reads
+    1:30 as 90."""
 
     aliases = 0
 
@@ -84,6 +85,14 @@ class _Loader(yaml.SafeLoader):
                 )
             first[key.value] = line
         return node
+
+
+def _number(read: Callable[[Any, yaml.ScalarNode], Any]) -> Callable[[Any, yaml.ScalarNode], Any]:
+    return lambda loader, node: node.value if ":" in node.value else read(loader, node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _number(yaml.SafeLoader.construct_yaml_int))
+_Loader.add_constructor("tag:yaml.org,2002:float", _number(yaml.SafeLoader.construct_yaml_float))
 
 
 def _read_yaml(text: str) -> Any:
@@ -171,6 +180,8 @@ def _plain(value: Any) -> Any:
         if isinstance(value, dict):
             if unusual := [key for key in value if not isinstance(key, str)]:
                 raise ValueError(f"the key {quoted(unusual[0], 60)} is not text")
+            if long := [key for key in value if len(key) > LONGEST_KEY]:
+                raise ValueError(f"the key {quoted(long[0], 60)} has {len(long[0]):,} characters")
             return {key: copied(inner, depth + 1) for key, inner in value.items()}
         return [copied(inner, depth + 1) for inner in value] if isinstance(value, list) else value
 
@@ -312,7 +323,7 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
     def anchored(section: Any, key: str) -> None:
         value = section.get(key) if isinstance(section, dict) else None
-        if isinstance(value, str) and value not in ("", EMBEDDED) and (folder / value).exists():
+        if isinstance(value, str) and value not in ("", EMBEDDED) and os.path.exists(folder / value):
             section[key] = str(folder / value)
 
     anchored(data, "model")
@@ -321,7 +332,7 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
     def anchored_object(section: Any, key: Any) -> None:
         module, _, name = str(section[key]).rpartition(":")
         file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
-        if module and name and file.is_file():
+        if module and name and os.path.isfile(file):
             section[key] = f"{file}:{name}"
 
     lists = [tasks for tasks in (data.get("task"), data.get("stages")) if isinstance(tasks, list)]
@@ -348,8 +359,8 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
 def read_setting(override: str) -> tuple[str, Any]:
     key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
+    if not separator or not key or len(key) > LONGEST_KEY:
+        raise RecipeError(f"override '{one_line(override, 60)}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
     try:
         return key, _read_yaml(text)
     except yaml.YAMLError:
@@ -395,7 +406,8 @@ def _explain(problem: Any, data: dict[str, Any]) -> str:
     if problem["type"] in ("model_type", "dict_type"):
         return f"{dotted}={quoted(problem['input'])}: expected a mapping of keys to values"
     message = problem["msg"].removeprefix("Value error, ")
-    alone = not dotted or isinstance(problem["input"], Mapping)  # what a section says of its keys names them
+    # What a section says of its keys names them.
+    alone = not dotted or (problem["type"] == "value_error" and isinstance(problem["input"], Mapping))
     return message if alone else f"{dotted}={quoted(problem['input'])}: {message[0].lower()}{message[1:]}"
 
 

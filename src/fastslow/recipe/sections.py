@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from fastslow.base.text import has_credentials
-from fastslow.recipe.parts import LOSS, OPTIMIZER, REFLECTOR, RESCUE, Part, Section
+from fastslow.recipe.parts import LARGEST, LOSS, OPTIMIZER, REFLECTOR, RESCUE, Checked, Part, Section
 from fastslow.records import Sampling
 
 MOST_ROLLOUTS = 10**6
 """Rollouts of one step, which is held in memory."""
+Temperature = Annotated[float, Field(ge=1e-3, le=1000)]
+"""Much colder, a logit divided by it is no finite number; sampling is greedy and uniform long before these."""
+Seconds = Annotated[float, Field(ge=1e-3, le=1e6)]
+"""A limit of time; a clock cannot count to much larger ones."""
 
 
 class LoraRecipe(Section):
@@ -29,7 +33,7 @@ class LoraRecipe(Section):
 class ModelRecipe(Section):
     """The policy."""
 
-    name: str
+    name: str = Field(max_length=4096)
     """Hub id, local folder, `.gguf` file, the embedded `nano`, or `smollm2` (docs/own-task.md). `model: NAME` alone is short
     for this."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -57,7 +61,7 @@ class PricesRecipe(Section):
     """Tokens of an update, prompts included; an update with a KL penalty needs a forward pass more and counts twice."""
 
 
-class TaskByName(BaseModel):
+class TaskByName(Checked):
     """A task by name; every other key is an option of that task (`fastslow tasks NAME` lists them)."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
@@ -82,7 +86,7 @@ class StageRecipe(TaskByName):
 
     name: str
     """A task from `fastslow tasks`; every other key is an option of that task, as under `task`."""
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=1, le=LARGEST)
     """Slow steps of the stage."""
 
 
@@ -228,21 +232,25 @@ class VllmServers(Section):
     def _addresses(cls, value: list[str]) -> list[str]:
         if any(has_credentials(address) for address in value):
             raise ValueError("an address holds a user, a password or a key; set VLLM_API_KEY in the environment")
+        if odd := [address for address in value if "?" in address or "#" in address]:
+            raise ValueError(f"expected addresses that start with http:// or https:// and name a host, not '{odd[0]}'")
         plain = [address.rstrip("/").removesuffix("/v1") for address in value]
-        if len({_place(address) for address in plain}) < len(plain):
+        if len({server_place(address) for address in plain}) < len(plain):
             raise ValueError("an address stands there twice; name each server once")
         return plain
 
 
-def _place(address: str) -> tuple[str, str, int, str]:
+def server_place(address: str) -> tuple[str, str, int, str]:
     """Scheme, host, port and path of a server; a ValueError if the address is not that of one."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port
         host.encode("idna")
+        if not address.isprintable():
+            raise ValueError("it has characters that cannot be printed")
     except ValueError as error:
         raise ValueError(f"'{address}' is not an address ({error}); expected one such as http://host:8000") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"expected addresses that start with http:// or https:// and name a host, not '{address}'")
     return parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path
 
@@ -261,7 +269,7 @@ class SamplingRecipe(Section):
     """`transformers` computes what prompts share once; `vllm` runs vLLM in this process; `{vllm: [http://a:8000, …]}` asks
     running vLLM servers; `auto` is `vllm` where the package and a CUDA GPU are there and it is faster (docs/scale.md), else
     `transformers`."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: Temperature = 1.0
     """Temperature of training rollouts."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of training rollouts; below 1 the sampled policy differs from the trained one."""
@@ -298,7 +306,7 @@ class GradingRecipe(Section):
     faulty: float = Field(default=0.2, ge=0, le=1)
     """Share of a step's rollouts whose grades may be faulty because the task's code failed; more stop the run. Each scores 0,
     is counted, and is shown to no reflector."""
-    timeout: float = Field(default=300.0, gt=0)
+    timeout: Seconds = 300.0
     """Seconds that a grader, or the task between two turns, may take; after that the grade is faulty."""
     max_turns: int = Field(default=100, ge=1)
     """Model calls of one rollout; a rollout that asks for more is faulty."""
@@ -313,7 +321,7 @@ class EvaluationRecipe(Section):
     """Validation problems used; with stages, of every task."""
     k: int = Field(default=4, ge=1)
     """Rollouts per problem: mean@k and best@k."""
-    temperature: float = Field(default=0.6, gt=0)
+    temperature: Temperature = 0.6
     """Temperature of evaluation rollouts."""
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus of evaluation rollouts."""

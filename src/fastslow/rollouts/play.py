@@ -245,7 +245,9 @@ class Player:
 
 def _described(error: BaseException) -> str:
     """What a task raised; what is meant for the run itself is raised on."""
-    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+    task = asyncio.current_task()
+    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+    if cancelled or isinstance(error, KeyboardInterrupt):
         raise error
     return describe(error)
 

@@ -31,12 +31,14 @@ from fastslow.runs.rollout_files import RolloutWriter
 Log = Literal["metrics", "evals", "ledger", "candidates"]
 INTERNALIZED = "internalized"
 """The folder in a run folder with the result of `fastslow internalize`, and, with .json, the file in it with the numbers."""
-LONGEST_NAME = 255
-"""Bytes of the name of a file or folder."""
+LONGEST_NAME, MOST_FOLDERS = 255, 200
+"""Bytes of the name of a file or folder, and folders in each other: Python makes them by a function that calls itself."""
 TAGS = "tags.json"
 """The file in a run folder with the words by which people tell runs apart (`fastslow tag`)."""
 TAG = re.compile(r"[\w.:/+-]{1,40}")
 LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger", "candidates")
+WRITTEN = ("recipe.yaml", "ledger.json", *(f"{name}.jsonl" for name in LOGS), "contexts", "rollouts", "checkpoints")
+"""What every run writes into its folder, beside run.json."""
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
 
@@ -100,11 +102,12 @@ class RunFolder:
             raise RunError(
                 f"'{self.path}' already holds a run; resume it with `{self._resuming()}`, or choose another output.folder"
             )
-        # Beside a lock it is of a run that was killed before it had begun.
-        if (self.path / "recipe.yaml").exists() and not (self.path / "lock").exists():
+        # Beside a lock they are of a run that was killed before it had begun.
+        taken = [] if (self.path / "lock").exists() else [name for name in WRITTEN if (self.path / name).exists()]
+        if taken:
             raise RunError(
-                f"'{self.path}' holds a recipe.yaml that a new run would overwrite; move it away, or choose another "
-                f"output.folder"
+                f"'{self.path}' holds {', '.join(taken)}, which a new run would write; move it away, or choose another "
+                "output.folder"
             )
 
     def _resuming(self) -> str:
@@ -285,6 +288,8 @@ def folder_path(given: object) -> Path:
     try:
         path = Path(given)  # type: ignore[arg-type]
         path.is_dir()
+        if len(path.parts) > MOST_FOLDERS:
+            raise ValueError(f"it has more than {MOST_FOLDERS} folders")
         if "\0" in str(path) or max(map(len, map(os.fsencode, path.parts)), default=0) > LONGEST_NAME:
             raise ValueError(f"it has a NUL character, or a name of more than {LONGEST_NAME} bytes")
         return path

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 RatioCap = Annotated[
     float,
     Field(
-        gt=0, description="Importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."
+        gt=0,
+        le=1e6,
+        description="Importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here).",
     ),
 ]
 Aggregation = Annotated[
@@ -37,7 +39,7 @@ Aggregation = Annotated[
         "`token` over all tokens of the batch."
     ),
 ]
-Clip = Annotated[float, Field(gt=0, description="Clipping range of the importance ratio around 1.")]
+Clip = Annotated[float, Field(gt=0, le=1e6, description="Clipping range of the importance ratio around 1.")]
 
 
 @dataclass(frozen=True)

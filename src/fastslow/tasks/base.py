@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from importlib.util import find_spec
-from numbers import Real
+from numbers import Complex, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsFloat
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from fastslow.base.errors import TaskError
 from fastslow.base.world import in_thread
+from fastslow.recipe.parts import Checked
 from fastslow.records import Component, Example, Feedback, Rollout
 from fastslow.sandbox.process import unwatched
 from fastslow.tasks.skills import Skills
@@ -42,7 +43,8 @@ SYSTEM = "system"
 
 def is_number(value: object) -> bool:
     """Whether a grader may mean this as a score: a number, or a single value of an array library, as `np.all` returns."""
-    return isinstance(value, Real | Decimal) or (getattr(value, "ndim", None) == 0 and isinstance(value, SupportsFloat))
+    single = getattr(value, "ndim", None) == 0 and isinstance(value, SupportsFloat) and not isinstance(value, Complex)
+    return isinstance(value, Real | Decimal) or single
 
 
 def within(value: object, low: float = 0.0, high: float = 1.0) -> float | None:
@@ -108,7 +110,7 @@ Asking = Callable[[Ask], Awaitable[str]]
 """What a rollout calls and awaits for the model's answer; in a run it is an `Answer`."""
 
 
-class Options(BaseModel):
+class Options(Checked):
     """The settings of a task, given beside its name in a recipe. One docstring a field."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, overload
 from pydantic import Field, model_validator
 
 from fastslow.base.errors import TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.tasks.base import Example, Options, QuestionTask, Split, Task
 
 Row = dict[str, Any]
@@ -86,8 +86,10 @@ def _parsed(path: Path, text: str, number: int | None, expected: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        line = number or error.lineno
-        raise TaskError(f"'{path}' line {line} is not valid JSON: {error.msg}; expected {expected}") from None
+        line, what = number or error.lineno, error.msg
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists
+        line, what = number or 1, one_line(error, 100)
+    raise TaskError(f"'{path}' line {line} is not valid JSON: {what}; expected {expected}")
 
 
 def _expect_object(path: Path, where: str, item: Any) -> Row:
@@ -103,6 +105,9 @@ def _read_csv(path: Path) -> list[Row]:
         reader = csv.DictReader(lines)
         rows = []
         try:
+            names = reader.fieldnames or ()
+            if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+                raise TaskError(f"'{path}' has the column {quoted(twice[0], 60)} twice; rename one of them")
             for row in reader:
                 if None in row:  # where the csv module puts cells beyond the header
                     raise TaskError(
@@ -210,7 +215,7 @@ def complete_splits(
         rows = hold_out(rows, share, key)
     if not rows["train"]:
         raise TaskError(
-            f"'{source}' has too few rows to hold some out and still train; "
+            f"'{source}' has too few different rows to hold some out and still train; "
             "add rows, give validation_path and test_path, or set holdout to 0"
         )
     return rows

@@ -29,7 +29,9 @@ class Fault:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
-    text: str | None = None
+    text: Any = None
+    usage: int | None = None
+    """What it says that the prompt and the answer have, in tokens."""
     no_choice: bool = False
     endless: tuple[int, float] | None = None
     """Instead of an answer, so many spaces at a time, with a pause of so many seconds before each."""
@@ -88,7 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status != 200:
             return self._error(fault.status, "injected fault", fault.headers)
         try:
-            reply = self.server.answer(body) if fault.text is None else Reply(fault.text, 1, 1)
+            said = 1 if fault.usage is None else fault.usage
+            reply = self.server.answer(body) if fault.text is None else Reply(fault.text, said, said)
         except ChatFailed as error:
             return self._error(400, str(error))
         message = {"role": "assistant", "content": reply.text}

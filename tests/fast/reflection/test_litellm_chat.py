@@ -131,6 +131,44 @@ def test_an_answer_without_end_is_given_up(
     assert sum(fault.sent) < most
 
 
+@pytest.mark.parametrize(("name", "size"), [("openai/tiny", 1), ("openai/tiny", 2**20), ("hosted_vllm/tiny", 1)])
+def test_an_answer_without_end_is_given_up_wherever_it_comes_from(
+    server: OpenAIServer, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a server that only the environment names, and to the clients of other providers, whose limits are per byte."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    fault = Fault(endless=(size, 0.1 if size == 1 else 0.0))
+    server.faults.append(fault)
+    address = None if name.startswith("openai/") else server.base_url
+    with pytest.raises(ChatFailed, match=r"more than 2 seconds|more than 16,777,216 bytes"):
+        LiteLLMChat(name, address, retries=0, timeout=2.0 if size == 1 else 60.0)(MESSAGES, 0)
+    assert sum(fault.sent) < (LONGEST if size == 1 else 2**25)
+
+
+def test_an_answer_that_is_too_long_is_refused_whoever_sent_it(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastslow.fast.reflection.chats.LARGEST", 1000)
+    server.faults.append(Fault(text="x" * 1001))
+    with pytest.raises(ChatFailed, match="more than 1,000 characters"):
+        LiteLLMChat("hosted_vllm/tiny", server.base_url, retries=0)(MESSAGES, 0)
+
+
+@pytest.mark.parametrize("count", [-5, 10**30])
+def test_a_count_that_is_none_is_not_booked(server: OpenAIServer, count: int) -> None:
+    server.faults.append(Fault(text="plain", usage=count))
+    reply = chat_with(server)(MESSAGES, 0)
+    assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("plain", 0, 0)
+
+
+def test_an_answer_of_another_shape_is_refused_without_a_traceback(server: OpenAIServer) -> None:
+    server.faults.append(Fault(text={"not": "text"}))
+    with pytest.raises(ChatFailed, match="Invalid response object") as failure:
+        chat_with(server, retries=0)(MESSAGES, 0)
+    assert "Traceback" not in str(failure.value)
+
+
 def test_an_answer_is_not_unpacked(server: OpenAIServer) -> None:
     """A short answer could become a long one: a server is not asked for that, and not believed."""
     server.faults.append(Fault(text="plain", headers={"Content-Encoding": "gzip"}))

@@ -209,8 +209,12 @@ def test_files_of_their_own_replace_the_holdout(tmp_path: Path, data: str) -> No
             '{"question": 1, "a": 2}',
             "row 1 has no column 'answer', .* it has question, a; set answer to one",
         ),
+        ("data.jsonl", '{"question": ' + "9" * 5000 + "}", "line 1 is not valid JSON: Exceeds the limit"),
+        ("data.jsonl", "[" * 100_000, "line 1 is not valid JSON: maximum recursion depth"),
+        ("data.json", "[" * 100_000, "line 1 is not valid JSON: maximum recursion depth"),
+        ("data.csv", "question,question,answer\n1,2,3", "has the column 'question' twice; rename one"),
         ("data.jsonl", '{"question": 1, "answer": null}', "row 1 has no value in column 'answer'"),
-        ("data.jsonl", '{"question": 1, "answer": 2}', "too few rows to hold some out .* set holdout to 0"),
+        ("data.jsonl", '{"question": 1, "answer": 2}', "too few different rows to hold .* set holdout to 0"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -427,7 +431,9 @@ def test_a_grader_that_changes_its_row_does_not_change_the_problem(module: Calla
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return float('nan')", "returned the score not a number; expected a number from 0 to 1"),
+        ("return float('nan')", "returned the score nan; expected a number from 0 to 1"),
+        ("import decimal; return decimal.Decimal('sNaN')", r"returned the score Decimal\('sNaN'\); expected"),
+        ("import numpy; return numpy.complex64(0.5 + 1j)", r"returned .*0\.5\+1j.*; expected a score"),
         ("return 1.5", "returned the score 1.5; expected a number from 0 to 1"),
         ("return 1.0000023", "returned the score 1.0000023; expected a number from 0 to 1"),
         ("return -0.25, ''", "returned the score -0.25; expected a number from 0 to 1"),
@@ -511,6 +517,19 @@ def test_wrong_rows_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(TaskError) as refused:
         RowsTask(**arguments)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"holdout": 2}, "holdout=2: Input should be less than 0.5"),
+        ({"holdout": True}, "holdout=True: .*"),
+        ({"system": 5}, "system=5: Input should be a valid string"),
+    ],
+)
+def test_wrong_options_of_rows_are_refused_in_one_line(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError, match=rf"^{words}$"):
+        RowsTask([{"question": str(number), "answer": "a"} for number in range(9)], **option)
 
 
 def test_a_grader_in_memory_is_blamed_by_name() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import threading
+import time
 from http import HTTPStatus
 from typing import Any
 
@@ -196,3 +199,49 @@ def test_rollouts_wait_for_a_server_that_has_room_for_one(monkeypatch: pytest.Mo
     monkeypatch.setattr("test_openenv.PLAYING", [object()])  # somebody else's
     (rollout,), _ = play(make(url, train=1))
     assert "cannot be reset: Server at capacity" in rollout.error
+
+
+WRONG: list[Any] = [{}, [], None, {"action": 5}, {"action": {"properties": None}}, {"action": {"properties": []}}]
+
+
+@pytest.mark.parametrize("schema", WRONG, ids=json.dumps)
+def test_a_server_that_does_not_describe_its_actions_is_refused(schema: Any) -> None:
+    with pytest.raises(TaskError, match="it does not say what an action is"):
+        make(started(serve, schema))
+
+
+def test_a_type_that_is_no_constant_is_a_property_like_others() -> None:
+    assert not make(started(serve, {"action": {"properties": {"type": "x"}}}))._has_tools
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ([b"hello"], "hello"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"], "Expecting property name"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], "IncompleteRead"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n", *[b" " * 2**20] * 40], "more than 1,048,576 bytes"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n", b"[" * 10**5], "recursion"),
+        ([b"HTTP/1.1 200 OK\r\n", *[b"x"] * 100], "more than 2 seconds"),
+    ],
+    ids=["no http", "half", "no chunk", "endless", "deep", "drip"],
+)
+def test_a_server_of_something_else_is_refused_in_time(
+    sent: list[bytes], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastslow.tasks.adapters.openenv.QUICK", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(2**16)
+                for part in sent:
+                    connection.sendall(part)
+                    time.sleep(0.1 if len(part) == 1 else 0)
+
+        threading.Thread(target=answer, daemon=True).start()
+        started = time.monotonic()
+        with pytest.raises(TaskError, match=said):
+            make(f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert time.monotonic() - started < 8

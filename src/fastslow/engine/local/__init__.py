@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pydantic import Field
-
 from fastslow.base.errors import RecipeError
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
 from fastslow.engine.local.estimate import vllm_installed
 from fastslow.recipe import Part, Recipe, VllmServers
+from fastslow.recipe.sections import Seconds
 
 
 class LocalOptions(Part):
-    timeout: float = Field(default=600.0, gt=0)
+    timeout: Seconds = 600.0
     """vLLM servers: seconds to wait for one request, also while every server is down."""
 
 

@@ -13,6 +13,7 @@ from fastslow.base.text import has_credentials
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
 from fastslow.recipe import Part, PricesRecipe, Recipe
+from fastslow.recipe.sections import Seconds
 
 
 class TinkerOptions(Part):
@@ -27,7 +28,7 @@ class TinkerOptions(Part):
     measures it on a separate adapter before the first step."""
     save_every: int = Field(default=1, ge=1)
     """Steps between saved states on the server. After a lost session, later updates are repeated from them."""
-    timeout: float = Field(default=600.0, gt=0)
+    timeout: Seconds = 600.0
     """Seconds to wait for one request, also while the server is down."""
     prices: PricesRecipe | None = None
     """What the service charges, in dollars for a million tokens, as in `{prompt: 0.1, completion: 0.3, training: 0.4}`; the

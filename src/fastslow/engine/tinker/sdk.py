@@ -17,12 +17,13 @@ import os
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from packaging.specifiers import SpecifierSet
 
@@ -222,9 +223,7 @@ class Service:
                         if packed.tell() > LARGEST_FILE:
                             raise Refused(f"its archive of an adapter has more than {LARGEST_FILE:,} bytes")
                 packed.seek(0)
-                with tarfile.open(fileobj=packed) as archive:
-                    archive.extractall(folder, filter="data")
-        complete_config(folder)
+                unpack(packed, folder)
 
     async def delete(self, saved: str) -> None:
         run, _, name = saved.removeprefix("tinker://").partition("/")
@@ -245,6 +244,21 @@ class Service:
     def close(self) -> None:
         """The package ends its session when the client is collected."""
         self._client = None
+
+
+def unpack(packed: IO[bytes], folder: Path) -> None:
+    """The adapter of an archive. A few bytes of one can hold files of any size, and any number of them."""
+    try:
+        with tarfile.open(fileobj=packed) as archive:
+            size = 0
+            for member in archive:
+                size += member.size + tarfile.BLOCKSIZE
+                if size > LARGEST_FILE:
+                    raise Refused(f"its archive of an adapter holds more than {LARGEST_FILE:,} bytes")
+            archive.extractall(folder, filter="data")
+        complete_config(folder)
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(f"its archive of an adapter cannot be read: {one_line(error, 200)}") from error
 
 
 def complete_config(folder: Path) -> None:
@@ -404,6 +418,7 @@ def _transport(service: Service) -> httpx.AsyncBaseTransport:
 
     class Counting(httpx.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            request.headers["Accept-Encoding"] = "identity"
             try:
                 answer = await super().handle_async_request(request)
             except httpx.NetworkError:
@@ -411,6 +426,7 @@ def _transport(service: Service) -> httpx.AsyncBaseTransport:
                 raise
             if answer.status_code == 429 or answer.status_code >= 500:
                 service.repeated += 1
+            answer.headers.pop("Content-Encoding", None)  # compressed, a short answer could become a long one
             answer.stream = Bounded(answer.stream)
             return answer
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastslow.base.providers import quiet_litellm
 from fastslow.base.text import redacted
-from fastslow.base.world import wait_for
+from fastslow.base.world import in_time, wait_for
 from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.chat import ChatFormat, TextEncoder, defused_for_servers
@@ -128,7 +128,8 @@ class LiteLLMChat:
         retries = 0
         while True:
             try:
-                response = litellm.completion(**arguments)
+                # Most clients below LiteLLM begin their limit anew with each byte.
+                response = in_time(self.timeout, lambda: litellm.completion(**arguments))
                 break
             except Exception as error:  # litellm lets some faults of its own through beside the openai classes
                 if not _is_transient(litellm, error):
@@ -160,14 +161,15 @@ class LiteLLMChat:
             if provider not in {getattr(known, "value", known) for known in litellm.provider_list}:
                 arguments["model"], provider = f"openai/{self.model}", "openai"
             arguments["api_base"] = self.base_url
-            if provider == "openai":
-                key = os.environ.get("OPENAI_API_KEY") or "none-needed"
-                arguments["client"] = _bounded(self.base_url, key, self.timeout)
         else:
-            self._check_name()
+            provider = self._check_name()
+        if provider == "openai":
+            address = self.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
+            key = os.environ.get("OPENAI_API_KEY") or "none-needed"
+            arguments["client"] = _bounded(address, key, self.timeout)
         return arguments
 
-    def _check_name(self) -> None:
+    def _check_name(self) -> str:
         # Asked first: the call itself gives an unknown name as any bad request and a missing key as a server's 500.
         provider = provider_of(self.model)
         if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
@@ -177,10 +179,14 @@ class LiteLLMChat:
                 permanent=True,
                 asked=False,
             )
+        return provider
 
     def _reason(self, error: Exception) -> str:
         where = f" at {self.base_url}" if self.base_url else ""
-        name, words = type(error).__name__, " ".join(str(error).split())
+        told = str(error).partition("Traceback (most recent call last)")[
+            0
+        ]  # LiteLLM's own, of an answer that it cannot read
+        name, words = type(error).__name__, " ".join(told.split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
         return redacted(f"model '{self.model}'{where}: {name}: {words[:500]}")
 
@@ -202,7 +208,7 @@ def provider_of(model: str) -> str:
 
 
 @cache
-def _bounded(address: str, key: str, timeout: float) -> Any:
+def _bounded(address: str | None, key: str, timeout: float) -> Any:
     """A client that bounds the time and the size of every answer: the limits of others begin anew with each byte."""
     import httpx
     import openai
@@ -235,7 +241,7 @@ def _bounded(address: str, key: str, timeout: float) -> Any:
 
 
 def _is_transient(litellm: Any, error: Exception) -> bool:
-    kinds = (litellm.Timeout, litellm.RateLimitError, litellm.APIConnectionError)
+    kinds = (TimeoutError, litellm.Timeout, litellm.RateLimitError, litellm.APIConnectionError)
     return isinstance(error, kinds) or (getattr(error, "status_code", None) or 0) >= 500
 
 
@@ -254,15 +260,23 @@ def _pause(error: Exception, planned: float) -> float:
 def _reply(litellm: Any, response: Any, retries: int) -> Reply:
     choice = response.choices[0] if response.choices else None  # a content filter may leave none
     usage = getattr(response, "usage", None)
+    text = (choice and choice.message.content) or ""
+    if len(text) > LARGEST:
+        raise ChatFailed(f"an answer has more than {LARGEST:,} characters", retries)
     try:
         cost = float(litellm.completion_cost(completion_response=response))
     except Exception:  # it raises a bare Exception for a model without a price
         cost = 0.0
     return Reply(
-        text=(choice and choice.message.content) or "",
-        prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-        completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
+        text=text,
+        prompt_tokens=_count(getattr(usage, "prompt_tokens", 0)),
+        completion_tokens=_count(getattr(usage, "completion_tokens", 0)),
         cost=cost,
         retries=retries,
         truncated=choice is not None and choice.finish_reason == "length",
     )
+
+
+def _count(tokens: Any) -> int:
+    """What a server says that it has counted; 0 where that is no count."""
+    return tokens if isinstance(tokens, int) and 0 <= tokens < LARGEST else 0

@@ -14,6 +14,7 @@ from fastslow.fast.reflection.chats import COLDEST, LiteLLMChat, LocalChat, Poli
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.recipe.parts import Part, PartKind
+from fastslow.recipe.sections import Seconds, server_place
 from fastslow.records import Sampling
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class OwnModel(ReflectorKind):
 
 
 class ModelOptions(Part):
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=1000)
     """Sampling temperature of the reflection model."""
     max_tokens: int = Field(default=4096, ge=1)
     """Longest answer of the reflection model, in tokens."""
@@ -66,19 +67,21 @@ class LiteLLMOptions(ModelOptions):
     """A LiteLLM name such as `openai/gpt-5.2`."""
     base_url: str | None = None
     """Address of an OpenAI-compatible server."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: Seconds = 120.0
     """Seconds to wait for one answer."""
     retries: int = Field(default=4, ge=0)
     """Retries after a transient fault, with doubling pauses."""
 
     @field_validator("base_url")
     @classmethod
-    def _no_credentials(cls, value: str | None) -> str | None:
+    def _an_address(cls, value: str | None) -> str | None:
         if value is not None and has_credentials(value):
             raise ValueError(
                 "the address holds a user, a password or a key, which would end up in the run folder; keep them in the "
                 "environment (OPENAI_API_KEY, or OPENAI_BASE_URL for an address that holds them)"
             )
+        if value is not None:
+            server_place(value)
         return value
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line, quoted
@@ -86,8 +88,9 @@ def _checked(name: str, returned: Any) -> Feedback:
         )
     score = within(feedback.score)
     if score is None:
-        what = "not a number" if feedback.score != feedback.score else quoted(feedback.score, 100)
-        raise GraderError(f"grader '{name}' returned the score {what}; expected a number from 0 to 1")
+        raise GraderError(
+            f"grader '{name}' returned the score {quoted(feedback.score, 100)}; expected a number from 0 to 1"
+        )
     return replace(feedback, score=score)
 
 
@@ -195,14 +198,12 @@ class RowsTask(ListedTask, QuestionTask):
         feedback: Literal["advice", "reference"] = "advice",
     ) -> None:
         columns: dict[str, Any] = {"question": question, "answer": answer, "id": id, "prompt": prompt, "system": system}
-        options = DatasetOptions(
-            path="rows",
-            seed_text=seed_text,
-            holdout=holdout,
-            grader_threads=grader_threads,
-            feedback=feedback,
-            **columns,
-        )
+        others = {"seed_text": seed_text, "holdout": holdout, "grader_threads": grader_threads, "feedback": feedback}
+        try:
+            options = DatasetOptions.model_validate({"path": "rows", **others, **columns})
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise TaskError(f"{wrong['loc'][0]}={quoted(wrong['input'], 60)}: {one_line(wrong['msg'])}") from None
         if grader is not None and not callable(grader):
             raise TaskError(f"grader is of type {type(grader).__name__}; expected a function of (answer, row)")
         self._set_up(options, grader, getattr(grader, "__name__", type(grader).__name__))

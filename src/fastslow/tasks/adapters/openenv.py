@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from typing import Any, Literal
 from urllib.request import urlopen
 
@@ -15,15 +17,17 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.base.world import derive_seed
+from fastslow.base.world import derive_seed, in_time
 from fastslow.gateway.session import Session
 from fastslow.sandbox.process import queued
 from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, use_tools
 from fastslow.tasks.base import Example, Feedback, within
 from fastslow.tasks.data import LazyExamples, Split
 
-LARGEST = 100 * 2**20
-"""Bytes of a message, as OpenEnv's own client has it."""
+LARGEST, LARGEST_SCHEMA = 100 * 2**20, 2**20
+"""Bytes of a message, as OpenEnv's own client has it, and of the description of an action."""
+QUICK = 30.0
+"""Seconds for that description."""
 CALL = "call_tool"
 """The action of an environment whose actions are calls of tools."""
 FULL = "CAPACITY_REACHED"
@@ -73,17 +77,15 @@ class OpenEnvTask(AgentRollouts):
             ) from None
         self._connect = partial(connect, self._address, max_size=LARGEST)
         try:
-            with urlopen(f"{root}/schema", timeout=30) as answer:  # (the user's own address)
-                schema = json.load(answer)["action"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            schema = in_time(QUICK, lambda: _schema(f"{root}/schema"))
+        except (OSError, HTTPException, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
             raise TaskError(
                 f"no OpenEnv server answers at {root}/schema ({one_line(error)}); start the environment's server, and give "
                 "its address as url"
             ) from None
-        properties = schema.get("properties", {})
-        properties.pop("metadata", None)  # which every action has, and no policy needs
-        self._has_tools = (properties.get("type") or {}).get("const") == CALL
-        self._act = {
+        kind = schema["properties"].get("type")
+        self._has_tools = isinstance(kind, Mapping) and kind.get("const") == CALL
+        self._act: dict[str, Any] = {
             "name": "act",
             "description": str(schema.get("description") or "Take a step."),
             "parameters": schema,
@@ -165,11 +167,26 @@ class OpenEnvTask(AgentRollouts):
         given = [reward for _, reward in rewards]
         total = (sum(given) if self.options.score == "sum" else given[-1]) if given else low
         score = within((min(max(total, low), high) - low) / (high - low))
-        if score is None:
-            raise TaskError(f"the environment gave the reward {total}; expected a number")
+        if score is None or not all(map(math.isfinite, given)):
+            raise TaskError(f"the environment gave the reward {total}; expected a finite number")
         count = sum(1 for turn, _ in rewards if turn)  # a reset can have a reward too
         steps = f"{count} step{'s' * (count != 1)}"
         return Feedback(score, f"The environment gave {total:g} in {steps}; {high:g} is the most.", rewards=by_turn)
+
+
+def _schema(address: str) -> dict[str, Any]:
+    """What an action is, as the environment describes it."""
+    with urlopen(address, timeout=QUICK) as answer:  # (the user's own address)
+        text = answer.read(LARGEST_SCHEMA + 1)
+    if len(text) > LARGEST_SCHEMA:
+        raise ValueError(f"its answer has more than {LARGEST_SCHEMA:,} bytes")
+    found = json.loads(text)
+    schema = found.get("action") if isinstance(found, dict) else None
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict):
+        raise ValueError("it does not say what an action is")
+    # Every action has metadata, and no policy needs it.
+    return {**schema, "properties": {name: each for name, each in properties.items() if name != "metadata"}}
 
 
 async def _exchange(connection: Any, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
