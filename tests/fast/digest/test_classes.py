@@ -57,6 +57,32 @@ def test_what_was_said_of_one_problem_alone_is_not_yet_a_class() -> None:
     assert not empty
 
 
+def test_values_of_the_questions_are_left_out_however_many_problems_share_them() -> None:
+    """Eight towns, each of three problems: a rule for some towns would not name so many."""
+    towns = ["Aarhus", "Bari", "Cork", "Ghent", "Graz", "Leeds", "Lyon", "Oslo"]
+
+    def texts(named: list[str], text: str) -> set[str]:
+        keys = [(str(place), text.format(town=town, TOWN=town.upper())) for place, town in enumerate(named)]
+        problems = {key: {f"{key[0]}{copy}": 1 for copy in range(3)} for key in keys}
+        cuts = [cut(key, ("system",), key[1], lambda word: word.capitalize() in towns) for key in keys]
+        return set(generalized(cuts, problems)[0].values())
+
+    assert texts(towns, "{town} must be named first.") == {"… must be named first."}
+    assert texts(towns, "the town is '{TOWN}', not '…'") == {"the town is (in capital letters), not '…'"}
+    assert texts(towns[:7], "{town} must be named first.") == set()
+    assert texts([f"Town{letter}" for letter in "ABCDEFGH"], "Go to '{town}' first.") == set()
+
+
+def test_the_more_numbers_there_are_the_more_problems_may_share_one() -> None:
+    def texts(count: int) -> set[str]:
+        keys = [(str(number), f"worker {number} was lost in the queue") for number in range(count)]
+        problems = {key: {f"{key[0]}{copy}": 1 for copy in range(3)} for key in keys}
+        return set(generalized([cut(key, ("system",), key[1], lambda _: False) for key in keys], problems)[0].values())
+
+    assert texts(24) == {"worker … was lost in the queue"}
+    assert texts(23) == set()
+
+
 def test_single_letters_have_no_case() -> None:
     for values, given in (("ABCD", "x"), ("abcd", "X")):
         said = [f"the field must be '{value}', you wrote '{given} {place}'" for place, value in enumerate(values)]
@@ -91,7 +117,15 @@ def test_values_that_vary_are_described_by_the_form_they_share(
 
 
 def test_verdicts_state_nothing() -> None:
-    said = ["Wrong.", "Incorrect answer.", "That is not right.", "Well done!", "Expected 17, got 19."]
+    said = [
+        "Wrong.",
+        "Incorrect answer.",
+        "That is not right.",
+        "Well done!",
+        "Expected 17, got 19.",
+        "Total: 3/15",
+        "Fine.",
+    ]
     assert not any(map(states_something, said))
     assert all(map(states_something, ["Use JSON.", "A visa goes to amber.", "错误：日期必须用横线。"]))
 

@@ -19,6 +19,9 @@ VARIANTS = 4
 """A sentence that is said with this many different values in it may be about single problems."""
 SELDOM = 2
 """Problems that one variant of it is made of at the most; what is said of more is a rule with a number in it."""
+MANY = 8
+"""Variants from which a sentence is about single problems, of however many each is made, if their questions have its values:
+a rule for some of these values would not be said with so many. For other values that many allow one problem more."""
 FEW = 3
 """A value that one in this many variants shares is part of the rule."""
 LEFT_OUT = "…"
@@ -32,8 +35,10 @@ QUOTED = (
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
 )
 _VALUE = re.compile(
-    rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
+    rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*"
+    r"|\b[A-Z][\w'-]*)"
 )
+_WORD = re.compile(r"\w+")
 EMPTY = frozenset(
     re.findall(
         r"\w+",
@@ -41,7 +46,8 @@ EMPTY = frozenset(
         no as you your i we they he she must should shall will would can could may do does did have has had here there so than
         then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
         result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry
-        returned assertionerror assertion test tests ran failure failures check checks f s""",
+        returned assertionerror assertion test tests ran failure failures check checks
+        total overall grade rating verdict assessment question fine excellent perfect f s""",
     )
 )
 """Words that state no rule by themselves."""
@@ -54,6 +60,8 @@ class Variant:
     key: Said
     frame: tuple[str, ...]
     values: tuple[str, ...]
+    own: bool = False
+    """They are values that the problems have."""
 
 
 def states_something(text: str) -> bool:
@@ -63,8 +71,8 @@ def states_something(text: str) -> bool:
 
 
 def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], bool]) -> Variant:
-    """Cut what was said at its values. `before` is what it follows; `names` says whether a word with a capital letter is a
-    name that the problem has."""
+    """Cut what was said at its values. `before` is what it follows; `names` says whether a word is one that
+    the problems it was said of have, and few others."""
     frame, values, literal, end = [""], [], "", 0
     for match in _VALUE.finditer(text):
         value = match[0]
@@ -76,7 +84,8 @@ def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], b
         literal, end = "", match.end()
     frame.append(literal + text[end:])
     frame[0] = "\n".join(before)
-    return Variant(said, tuple(frame), tuple(values))
+    own = [any(map(names, _WORD.findall(value))) for value in values if LEFT_OUT not in value]
+    return Variant(said, tuple(frame), tuple(values), bool(own) and all(own))
 
 
 def generalized(
@@ -91,7 +100,9 @@ def generalized(
     texts: dict[Said, str] = {}
     empty: set[Said] = set()
     for frame, members in families.items():
-        single = [each for each in members if len(problems[each.key]) <= SELDOM]
+        own = sum(each.own for each in members) >= MANY
+        most = max(SELDOM, len(members) // MANY)
+        single = [each for each in members if len(problems[each.key]) <= most or (own and each.own)]
         shorter = [each for each in members if any(LEFT_OUT in value for value in each.values)][:VARIANTS]
         texts |= {each.key: _joined(frame, [less]) for each in single if (less := _without(each, shorter))}
         if len(members) < VARIANTS or 2 * len(single) <= len(members):
