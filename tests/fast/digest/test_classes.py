@@ -61,8 +61,9 @@ def test_values_of_the_questions_are_left_out_however_many_problems_share_them()
     """Eight towns, each of three problems: a rule for some towns would not name so many."""
     towns = ["Aarhus", "Bari", "Cork", "Ghent", "Graz", "Leeds", "Lyon", "Oslo"]
 
-    def texts(named: list[str], text: str) -> set[str]:
-        keys = [(str(place), text.format(town=town, TOWN=town.upper())) for place, town in enumerate(named)]
+    def texts(named: list[str], *told: str) -> set[str]:
+        spelt = [text.format(town=town, TOWN=town.upper()) for text in told for town in named]
+        keys = [(str(place), text) for place, text in enumerate(spelt)]
         problems = {key: {f"{key[0]}{copy}": 1 for copy in range(3)} for key in keys}
         cuts = [cut(key, ("system",), key[1], lambda word: word.capitalize() in towns) for key in keys]
         return set(generalized(cuts, problems)[0].values())
@@ -70,7 +71,18 @@ def test_values_of_the_questions_are_left_out_however_many_problems_share_them()
     assert texts(towns, "{town} must be named first.") == {"… must be named first."}
     assert texts(towns, "the town is '{TOWN}', not '…'") == {"the town is (in capital letters), not '…'"}
     assert texts(towns[:7], "{town} must be named first.") == set()
+    assert texts(towns, "Send what is for {town} by ship.", "Send what is for {town} by tram.") == {
+        "Send what is for … by ship.", "Send what is for … by tram."}  # fmt: skip
     assert texts([f"Town{letter}" for letter in "ABCDEFGH"], "Go to '{town}' first.") == set()
+
+
+def test_what_the_value_decides_is_looked_up() -> None:
+    """Eight towns by ship, eight others by tram."""
+    towns = "Aarhus Bari Cork Ghent Graz Leeds Lyon Oslo Pisa Quito Riga Rome Split Turin Ulm York".split()
+    said = [f"Send what is for {town} by {'ship' if place < 8 else 'tram'}." for place, town in enumerate(towns)]
+    problems = {(text, text): {f"{text}{copy}": 1 for copy in range(3)} for text in said}
+    cuts = [cut(key, ("system",), key[1], lambda word: word in towns) for key in problems]
+    assert generalized(cuts, problems) == ({}, frozenset())
 
 
 def test_the_more_numbers_there_are_the_more_problems_may_share_one() -> None:
@@ -81,6 +93,14 @@ def test_the_more_numbers_there_are_the_more_problems_may_share_one() -> None:
 
     assert texts(24) == {"worker … was lost in the queue"}
     assert texts(23) == set()
+
+
+def test_identifiers_are_left_out_and_words_of_the_same_letters_stay() -> None:
+    ids = ["c17c23c6612f", "0x9555ba91", "8f4f78de-5857-4a1b", "25b9fe6f4590b"]
+    assert classes(*(f"name the unit (request {each})" for each in ids)) == ["name the unit (request …)"]
+    words = ["defaced", "effaced", "acceded", "accede12"]
+    said = [f"name the {word} unit" for word in words]
+    assert classes(*said) == said
 
 
 def test_single_letters_have_no_case() -> None:

@@ -175,3 +175,8 @@ def test_what_pydantic_says_is_read_alike_as_text_and_as_json() -> None:
 @given(st.text("ab1.:[]$/ \n\t-+@{\"'✓✗|#*`<>"))
 def test_any_text_is_read(feedback: str) -> None:
     assert all("\n" not in line for line in told(feedback))
+
+
+def test_a_long_line_is_read_in_linear_time() -> None:
+    for part in (" at a.b", " at (", "| ", "1/1 ", "** ", "# ", "    a ", " 1: a::"):
+        told(part * 500 + "x")

@@ -242,6 +242,20 @@ def test_sentences_without_spaces_between_them_come_apart() -> None:
     )
 
 
+def test_what_is_numbered_within_a_line_comes_apart_and_is_the_same_under_any_number() -> None:
+    ((lead, one, other),) = read_feedback("system", "Issues: (1) name the unit (2) use a list", "an answer")
+    ((_, again),) = read_feedback("system", "Issues: (1) use a list", "an answer")
+    assert (lead.text, one.text, other.key) == ("Issues:", "(1) name the unit", again.key)
+    ((_, one, other),) = read_feedback("system", "Issues • name the unit • f (2), not f(2) or (a)", "an answer")
+    assert (one.text, other.text) == ("• name the unit", "• f (2), not f(2) or (a)")
+
+
+@pytest.mark.parametrize("said", ["इकाई लिखें। सूची दें।", "أين الوحدة؟ اكتب قائمة."])
+def test_sentences_of_other_scripts_come_apart(said: str) -> None:
+    (parts,) = read_feedback("system", said, "a")
+    assert len(parts) == 2
+
+
 def test_what_is_said_of_every_right_answer_is_no_rule() -> None:
     transcript = Transcript()
     for number in range(8):

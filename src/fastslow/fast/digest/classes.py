@@ -35,8 +35,8 @@ QUOTED = (
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
 )
 _VALUE = re.compile(
-    rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*"
-    r"|\b[A-Z][\w'-]*)"
+    rf"({QUOTED}|\b(?=[a-fx]*\d)(?:0x)?[0-9a-f]{{8,}}(?:-[0-9a-f]{{4,}})*\b|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])"
+    r"|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*|\b[A-Z][\w'-]*)"
 )
 _WORD = re.compile(r"\w+")
 EMPTY = frozenset(
@@ -76,7 +76,7 @@ def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], b
     frame, values, literal, end = [""], [], "", 0
     for match in _VALUE.finditer(text):
         value = match[0]
-        if value[0].isalpha() and not names(value):
+        if value[0].isupper() and not names(value):
             continue
         literal += text[end : match.start()]
         frame.append(literal)
@@ -100,7 +100,7 @@ def generalized(
     texts: dict[Said, str] = {}
     empty: set[Said] = set()
     for frame, members in families.items():
-        own = sum(each.own for each in members) >= MANY
+        own = sum(each.own for each in members) >= MANY and not _is_looked_up(frame, families)
         most = max(SELDOM, len(members) // MANY)
         single = [each for each in members if len(problems[each.key]) <= most or (own and each.own)]
         shorter = [each for each in members if any(LEFT_OUT in value for value in each.values)][:VARIANTS]
@@ -116,6 +116,20 @@ def generalized(
             else:
                 empty |= {each.key for each in group}
     return texts, frozenset(empty)
+
+
+def _is_looked_up(frame: tuple[str, ...], families: Mapping[tuple[str, ...], Sequence[Variant]]) -> bool:
+    """Whether the values decide what is right: a sentence that differs in a word or two is said with others of them, and with
+    none of these."""
+    words, named = word_list(" ".join(frame)), {each.values for each in families[frame]}
+    for other, members in families.items():
+        if len(other) != len(frame) or other == frame or named & {each.values for each in members}:
+            continue
+        others = word_list(" ".join(other))
+        same_length = len(others) == len(words) and any(each.own for each in members)
+        if same_length and sum(a != b for a, b in zip(words, others, strict=True)) <= min(2, len(words) // 3):
+            return True
+    return False
 
 
 def _without(one: Variant, shorter: Sequence[Variant]) -> Variant | None:
