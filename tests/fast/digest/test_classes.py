@@ -78,11 +78,19 @@ def test_values_of_the_questions_are_left_out_however_many_problems_share_them()
 
 def test_what_the_value_decides_is_looked_up() -> None:
     """Eight towns by ship, eight others by tram."""
-    towns = "Aarhus Bari Cork Ghent Graz Leeds Lyon Oslo Pisa Quito Riga Rome Split Turin Ulm York".split()
+    towns = [
+        "Aarhus", "Bari", "Cork", "Ghent", "Graz", "Leeds", "Lyon", "Oslo",
+        "Pisa", "Quito", "Riga", "Rome", "Split", "Turin", "Ulm", "York",
+    ]  # fmt: skip
     said = [f"Send what is for {town} by {'ship' if place < 8 else 'tram'}." for place, town in enumerate(towns)]
     problems = {(text, text): {f"{text}{copy}": 1 for copy in range(3)} for text in said}
-    cuts = [cut(key, ("system",), key[1], lambda word: word in towns) for key in problems]
-    assert generalized(cuts, problems) == ({}, frozenset())
+    leads = ["stop:" if " ship" in text else "by:" for text in said]
+    for before, found in ((["by:"] * 16, 0), (leads, 16)):
+        cuts = [
+            cut(key, ("system", lead), key[1], lambda word: word in towns)
+            for key, lead in zip(problems, before, strict=True)
+        ]
+        assert len(generalized(cuts, problems)[0]) == found
 
 
 def test_the_more_numbers_there_are_the_more_problems_may_share_one() -> None:

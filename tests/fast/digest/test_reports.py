@@ -24,6 +24,7 @@ GCC = (
 ESLINT = "/home/run/a.js\n  14:9  error  Missing semicolon  semi\n\n✖ 1 problem (1 error, 0 warnings)"
 DIFF = '--- want\n+++ got\n@@ -3,3 +3,3 @@\n   "id": 12,\n-  "unit": "kg"\n+  "unit": "kilo"\n   "name": "Ada"\nMind units.'
 
+FENCED = ["Here it is:", "units: name it", "Round it."]
 TABLE = """\
 | Criterion | Points | Comment |
 |:---|---:|---|
@@ -91,9 +92,9 @@ Caused by: no unit at (row 3)
         ),
         (
             'Here it is:\n```json\n{"units": {"reason": "name it"}}\n```\nRound it.',
-            HERE := ["Here it is:", "units: name it", "Round it."],
+            FENCED,
         ),
-        ("Here it is:\n  ```\nunits: name it\n```\nRound it.", HERE),
+        ("Here it is:\n  ```\nunits: name it\n```\nRound it.", FENCED),
         (PYTHON, ["ValueError: no unit"]),
         (PYTHON.replace("ValueError: no unit", "AssertionError"), ["assert unit(row)", "AssertionError"]),
         (JAVA, ['Exception in thread "main" AssertionError: name the unit', "Caused by: no unit at (row 3)"]),

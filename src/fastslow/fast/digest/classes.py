@@ -121,11 +121,12 @@ def generalized(
 def _is_looked_up(frame: tuple[str, ...], families: Mapping[tuple[str, ...], Sequence[Variant]]) -> bool:
     """Whether the values decide what is right: a sentence that differs in a word or two is said with others of them, and with
     none of these."""
-    words, named = word_list(" ".join(frame)), {each.values for each in families[frame]}
+    words, named = word_list(" ".join(frame[1:])), {each.values for each in families[frame]}
     for other, members in families.items():
-        if len(other) != len(frame) or other == frame or named & {each.values for each in members}:
+        like = len(other) == len(frame) and other[0] == frame[0] and other != frame
+        if not like or named & {each.values for each in members}:
             continue
-        others = word_list(" ".join(other))
+        others = word_list(" ".join(other[1:]))
         same_length = len(others) == len(words) and any(each.own for each in members)
         if same_length and sum(a != b for a, b in zip(words, others, strict=True)) <= min(2, len(words) // 3):
             return True
