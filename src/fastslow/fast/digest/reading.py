@@ -31,7 +31,7 @@ MOST_MARKS, NEAR = 16, 16
 """Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
 
 _BETWEEN_PARTS = re.compile(
-    r"(?<=[.!?;:؟।])\s+|(?<=[。！？；])\s*+(?=\S)|\s+(?=(?:\(\d{1,2}\)|•)\s)|(?<=\S)\s++(?=[–—]\s)"
+    r"(?<=[.!?;:؟।])\s+|(?<=[。！？；])\s*+(?=\S)|(?<=\S)\s++(?=(?:\(\d{1,2}\)|•)\s)|(?<=\S)\s++(?=[–—]\s)"
 )
 _QUOTED = re.compile(QUOTED)
 _OPENING = re.compile(rf"(?<!\w)[{OPENING}]")

@@ -35,7 +35,7 @@ _OUTCOMES, _UNREAD = ("failure", "error", "skipped"), ("system-out", "system-err
 _SOURCE = re.compile(r"\s*File \".*\", line \d+")
 _FRAME = re.compile(
     r"\s*Traceback \(most recent|\s*(?:For|See) further information\b"
-    r"|\s+at [^()]+\([^()]*\)\s*$|\s+at \S+:\d+\s*$|\s+\d+: \S+::\S+\s*$|\s*\.\.\. \d+ more\s*$"
+    r"|\s+at [^()]+\([^()]*\)\s*$|\s+at \S+:\d+\s*$|\s+\d+: \w+::\S+\s*$|\s*\.\.\. \d+ more\s*$"
 )
 _PLACE = re.compile(r"^\s*(?:[\w./\\-]+\.\w+:\d+(?::\d+)?:\s+|\d+:\d+:?\s+(?=(?:error|warning)\b))")
 _VALIDATED = re.compile(r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$")
