@@ -154,7 +154,7 @@ def edits_in(text: str, marks: re.Pattern[str]) -> list[tuple[str, str]]:
     return found
 
 
-BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
+BULLETS = re.compile(r"^(?:(?:[-*+•–]|\(?\d+[.)])\s+)+")
 
 
 def line_key(line: str) -> str:

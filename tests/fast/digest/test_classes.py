@@ -57,6 +57,60 @@ def test_what_was_said_of_one_problem_alone_is_not_yet_a_class() -> None:
     assert not empty
 
 
+def test_values_of_the_questions_are_left_out_however_many_problems_share_them() -> None:
+    """Eight towns, each of three problems: a rule for some towns would not name so many."""
+    towns = ["Aarhus", "Bari", "Cork", "Ghent", "Graz", "Leeds", "Lyon", "Oslo"]
+
+    def texts(named: list[str], *told: str) -> set[str]:
+        spelt = [text.format(town=town, TOWN=town.upper()) for text in told for town in named]
+        keys = [(str(place), text) for place, text in enumerate(spelt)]
+        problems = {key: {f"{key[0]}{copy}": 1 for copy in range(3)} for key in keys}
+        cuts = [cut(key, ("system",), key[1], lambda word: word.capitalize() in towns) for key in keys]
+        return set(generalized(cuts, problems)[0].values())
+
+    assert texts(towns, "{town} must be named first.") == {"… must be named first."}
+    assert texts(towns, "the town is '{TOWN}', not '…'") == {"the town is (in capital letters), not '…'"}
+    assert texts(towns[:7], "{town} must be named first.") == set()
+    assert texts(towns, "Send what is for {town} by ship.", "Send what is for {town} by tram.") == {
+        "Send what is for … by ship.", "Send what is for … by tram."}  # fmt: skip
+    assert texts([f"Town{letter}" for letter in "ABCDEFGH"], "Go to '{town}' first.") == set()
+
+
+def test_what_the_value_decides_is_looked_up() -> None:
+    """Eight towns by ship, eight others by tram."""
+    towns = [
+        "Aarhus", "Bari", "Cork", "Ghent", "Graz", "Leeds", "Lyon", "Oslo",
+        "Pisa", "Quito", "Riga", "Rome", "Split", "Turin", "Ulm", "York",
+    ]  # fmt: skip
+    said = [f"Send what is for {town} by {'ship' if place < 8 else 'tram'}." for place, town in enumerate(towns)]
+    problems = {(text, text): {f"{text}{copy}": 1 for copy in range(3)} for text in said}
+    leads = ["stop:" if " ship" in text else "by:" for text in said]
+    for before, found in ((["by:"] * 16, 0), (leads, 16)):
+        cuts = [
+            cut(key, ("system", lead), key[1], lambda word: word in towns)
+            for key, lead in zip(problems, before, strict=True)
+        ]
+        assert len(generalized(cuts, problems)[0]) == found
+
+
+def test_the_more_numbers_there_are_the_more_problems_may_share_one() -> None:
+    def texts(count: int) -> set[str]:
+        keys = [(str(number), f"worker {number} was lost in the queue") for number in range(count)]
+        problems = {key: {f"{key[0]}{copy}": 1 for copy in range(3)} for key in keys}
+        return set(generalized([cut(key, ("system",), key[1], lambda _: False) for key in keys], problems)[0].values())
+
+    assert texts(24) == {"worker … was lost in the queue"}
+    assert texts(23) == set()
+
+
+def test_identifiers_are_left_out_and_words_of_the_same_letters_stay() -> None:
+    ids = ["c17c23c6612f", "0x9555ba91", "8f4f78de-5857-4a1b", "25b9fe6f4590b"]
+    assert classes(*(f"name the unit (request {each})" for each in ids)) == ["name the unit (request …)"]
+    words = ["defaced", "effaced", "acceded", "accede12"]
+    said = [f"name the {word} unit" for word in words]
+    assert classes(*said) == said
+
+
 def test_single_letters_have_no_case() -> None:
     for values, given in (("ABCD", "x"), ("abcd", "X")):
         said = [f"the field must be '{value}', you wrote '{given} {place}'" for place, value in enumerate(values)]
@@ -91,7 +145,15 @@ def test_values_that_vary_are_described_by_the_form_they_share(
 
 
 def test_verdicts_state_nothing() -> None:
-    said = ["Wrong.", "Incorrect answer.", "That is not right.", "Well done!", "Expected 17, got 19."]
+    said = [
+        "Wrong.",
+        "Incorrect answer.",
+        "That is not right.",
+        "Well done!",
+        "Expected 17, got 19.",
+        "Total: 3/15",
+        "Fine.",
+    ]
     assert not any(map(states_something, said))
     assert all(map(states_something, ["Use JSON.", "A visa goes to amber.", "错误：日期必须用横线。"]))
 

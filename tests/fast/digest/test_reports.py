@@ -24,6 +24,32 @@ GCC = (
 ESLINT = "/home/run/a.js\n  14:9  error  Missing semicolon  semi\n\n✖ 1 problem (1 error, 0 warnings)"
 DIFF = '--- want\n+++ got\n@@ -3,3 +3,3 @@\n   "id": 12,\n-  "unit": "kg"\n+  "unit": "kilo"\n   "name": "Ada"\nMind units.'
 
+FENCED = ["Here it is:", "units: name it", "Round it."]
+TABLE = """\
+| Criterion | Points | Comment |
+|:---|---:|---|
+| Units | 1/5 | name each unit |
+| Form | 2 | Use a list. | no headings |
+| Tone | 5/5 | polite |
+| Names | PASS | all there |
+| **Total** | 8 | |"""
+PYTHON = """\
+Traceback (most recent call last):
+  File "run.py", line 9, in <module>
+    main(row)
+    ~~~~^^^^^
+  File "a.py", line 3, in main
+    assert unit(row)
+           ^^^^^^^^^
+ValueError: no unit"""
+JAVA = """\
+Exception in thread "main" AssertionError: name the unit
+\tat org.Run.main(Run.java:77)
+    at read (/srv/run.js:7:12)
+    at /srv/run.js:9:1
+Caused by: no unit at (row 3)
+\t... 12 more"""
+
 
 @pytest.mark.parametrize(
     ("feedback", "lines"),
@@ -52,8 +78,27 @@ DIFF = '--- want\n+++ got\n@@ -3,3 +3,3 @@\n   "id": 12,\n-  "unit": "kg"\n+  "u
         ("{a} is no list", ["{a} is no list"]),
         ("See main.c:3:7: it is short.", ["See main.c:3:7: it is short."]),
         ("a.c:3:7:  \n [type=x]\nRound it.", ["", "", "Round it."]),
-        ('{"score": 0, "ok": false}', ['{"score": 0, "ok": false}']),
+        ('{"score": 0, "ok": false}', []),
+        ('<suite><case name="a"/></suite>', []),
         ("[" * 100_000, ["[" * 100_000]),
+        (TABLE, ["Units: name each unit", "Form: Use a list.; no headings"]),
+        ("a | b\n|x|\n||", ["a | b", "||"]),
+        ("## Review\n**Weak:**\n__Strong__:\n# of rows is odd\n**Name the unit.**", ["**Name the unit.**"]),
+        ("## Name the unit.", ["## Name the unit."]),
+        ("5/5 for tone\n2/5 for form: no list\nUnits (3/3)\nTotal: 5/8", ["2/5 for form: no list", "Total: 5/8"]),
+        (
+            "Print at 1/1.\nDue 5/5/2026\nPay 3/3 of it\nTone: 4/4; form: 1/4",
+            ["Print at 1/1.", "Due 5/5/2026", "Pay 3/3 of it", "Tone: 4/4; form: 1/4"],
+        ),
+        (
+            'Here it is:\n```json\n{"units": {"reason": "name it"}}\n```\nRound it.',
+            FENCED,
+        ),
+        ("Here it is:\n  ```\nunits: name it\n```\nRound it.", FENCED),
+        (PYTHON, ["ValueError: no unit"]),
+        (PYTHON.replace("ValueError: no unit", "AssertionError"), ["assert unit(row)", "AssertionError"]),
+        (JAVA, ['Exception in thread "main" AssertionError: name the unit', "Caused by: no unit at (row 3)"]),
+        ("Look here:\n    at the unit\n    at row:3", ["Look here:", "    at the unit"]),
     ],
 )
 def test_only_what_tells_what_was_wrong_is_left(feedback: str, lines: list[str]) -> None:
@@ -72,10 +117,43 @@ def test_only_what_tells_what_was_wrong_is_left(feedback: str, lines: list[str])
         ),
         ([{"path": "a", "expected": 3, "actual": 4}], ["a: expected '3', got '4'"]),
         (["One.", {"hints": ["Two.\nThree."]}], ["One.", "Two.", "Three."]),
+        (
+            {"criteria": [{"name": "Units", "passed": False, "comment": "none"}, {"name": "Tone", "passed": True}]},
+            ["Units: none"],
+        ),
+        ({"passed": True, "comment": "Short."}, ["Short."]),
     ],
 )
 def test_json_becomes_a_line_for_each_message(found: object, lines: list[str]) -> None:
     assert told(json.dumps(found)) == lines
+
+
+JUNIT = """\
+<?xml version="1.0" encoding="utf-8"?>
+<testsuite name="answers" tests="3">
+  <properties><property name="host" value="a"/></properties>
+  <testcase classname="a.b" name="test_unit" time="0.1">
+    <failure message="name the unit" type="AssertionError">a.py:3: AssertionError</failure>
+  </testcase>
+  <testcase classname="a.b" name="test_form"><error>use a list
+no headings</error><system-out>row 3</system-out></testcase>
+  <testcase classname="a.b" name="test_tone" time="0.1"/>
+</testsuite>"""
+
+
+@pytest.mark.parametrize(
+    ("feedback", "lines"),
+    [
+        (JUNIT, ["test_unit: name the unit", "test_form: use a list", "no headings"]),
+        ("<score>0</score><feedback>Name the unit.</feedback>", ["score: 0", "Name the unit."]),
+        ("<p>Name <b>each</b> unit.</p>", ["Name each unit."]),
+        ("<row> must be closed", ["<row> must be closed"]),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', ['<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>']),
+        ("<a>" * 5000 + "b" + "</a>" * 5000, ["<a>" * 5000 + "b" + "</a>" * 5000]),
+    ],
+)
+def test_xml_becomes_a_line_for_each_message(feedback: str, lines: list[str]) -> None:
+    assert told(feedback) == lines
 
 
 class Order(pydantic.BaseModel):
@@ -95,6 +173,11 @@ def test_what_pydantic_says_is_read_alike_as_text_and_as_json() -> None:
     ]
 
 
-@given(st.text("ab1.:[]$/ \n\t-+@{\"'✓✗"))
+@given(st.text("ab1.:[]$/ \n\t-+@{\"'✓✗|#*`<>"))
 def test_any_text_is_read(feedback: str) -> None:
     assert all("\n" not in line for line in told(feedback))
+
+
+def test_a_long_line_is_read_in_linear_time() -> None:
+    for part in (" at a.b", " at (", "| ", "1/1 ", "** ", "# ", "    a ", " 1: a::"):
+        told(part * 500 + "x")

@@ -36,7 +36,7 @@ def statements(transcript: Transcript) -> list[str]:
 
 
 def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> None:
-    ((one,), (other,)) = read_feedback("system", "1. Pay  at once.\n\n- pay at once.\n---\nAnother", "a")
+    ((one,), (other,)) = read_feedback("system", "1. Pay  at once.\n\n- pay at once;\n---\nAnother", "a")
     assert (one.text, other.text) == ("1. Pay  at once.", "Another")
     assert one.key == key_of("system", "pay at once.")
     assert one.key in parts_of_texts({"system": "Answer.\n* PAY at once."})
@@ -212,6 +212,48 @@ def test_a_grader_that_repeats_question_and_answer_is_read_for_the_rest() -> Non
     assert {one.text for lines in said for one in lines[0]} == {"For … the answer is not …."}
     assert [" ".join(each.text for each in lines[1]) for lines in said] == rules
     assert read_feedback("system", "Sort the list first.\nSort it.", "I sort the list first.")[0][0].text == "Sort it."
+
+
+def test_an_answer_that_is_repeated_over_several_lines_is_left_out() -> None:
+    answer = "About ships.\nThey float.\nsure"
+    said = f'You said "{answer}". Name a source.'
+    ((quoted, rule),) = read_feedback("system", said, answer, "What of ships?")
+    assert (quoted.text, rule.text) == ('You said "…".', "Name a source.")
+
+
+def test_a_sign_or_a_few_words_that_are_a_line_of_the_answer_stay() -> None:
+    ((rule,),) = read_feedback("system", "Write a - b of the layer.", "total\n-\nthe layer")
+    assert rule.text == "Write a - b of the layer."
+
+
+def test_points_say_nothing_where_all_are_there() -> None:
+    ((lead, rule),) = read_feedback("system", "Form (2/5): no list. Tone (5/5).", "an answer")
+    assert (lead.text, rule.text) == ("Form (2/5):", "no list.")
+
+
+def test_sentences_without_spaces_between_them_come_apart() -> None:
+    ((wrong, rule, other),) = read_feedback(
+        "system", "不正解です。敬語を使ってください！「はい。いいえ。」と書く。", "だ"
+    )
+    assert (wrong.text, rule.text, other.text) == (
+        "不正解です。",
+        "敬語を使ってください！",
+        "「はい。いいえ。」と書く。",
+    )
+
+
+def test_what_is_numbered_within_a_line_comes_apart_and_is_the_same_under_any_number() -> None:
+    ((lead, one, other),) = read_feedback("system", "Issues: (1) name the unit (2) use a list", "an answer")
+    ((_, again),) = read_feedback("system", "Issues: (1) use a list", "an answer")
+    assert (lead.text, one.text, other.key) == ("Issues:", "(1) name the unit", again.key)
+    ((_, one, other),) = read_feedback("system", "Issues • name the unit • f (2), not f(2) or (a)", "an answer")
+    assert (one.text, other.text) == ("• name the unit", "• f (2), not f(2) or (a)")
+
+
+@pytest.mark.parametrize("said", ["इकाई लिखें। सूची दें।", "أين الوحدة؟ اكتب قائمة."])
+def test_sentences_of_other_scripts_come_apart(said: str) -> None:
+    (parts,) = read_feedback("system", said, "a")
+    assert len(parts) == 2
 
 
 def test_what_is_said_of_every_right_answer_is_no_rule() -> None:

@@ -19,6 +19,9 @@ VARIANTS = 4
 """A sentence that is said with this many different values in it may be about single problems."""
 SELDOM = 2
 """Problems that one variant of it is made of at the most; what is said of more is a rule with a number in it."""
+MANY = 8
+"""Variants from which a sentence is about single problems, of however many each is made, if their questions have its values:
+a rule for some of these values would not be said with so many. For other values that many allow one problem more."""
 FEW = 3
 """A value that one in this many variants shares is part of the rule."""
 LEFT_OUT = "…"
@@ -32,8 +35,10 @@ QUOTED = (
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
 )
 _VALUE = re.compile(
-    rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
+    rf"({QUOTED}|\b(?=[a-fx]*\d)(?:0x)?[0-9a-f]{{8,}}(?:-[0-9a-f]{{4,}})*\b|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])"
+    r"|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*|\b[A-Z][\w'-]*)"
 )
+_WORD = re.compile(r"\w+")
 EMPTY = frozenset(
     re.findall(
         r"\w+",
@@ -41,7 +46,8 @@ EMPTY = frozenset(
         no as you your i we they he she must should shall will would can could may do does did have has had here there so than
         then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
         result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry
-        returned assertionerror assertion test tests ran failure failures check checks f s""",
+        returned assertionerror assertion test tests ran failure failures check checks
+        total overall grade rating verdict assessment question fine excellent perfect f s""",
     )
 )
 """Words that state no rule by themselves."""
@@ -54,6 +60,8 @@ class Variant:
     key: Said
     frame: tuple[str, ...]
     values: tuple[str, ...]
+    own: bool = False
+    """They are values that the problems have."""
 
 
 def states_something(text: str) -> bool:
@@ -63,12 +71,12 @@ def states_something(text: str) -> bool:
 
 
 def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], bool]) -> Variant:
-    """Cut what was said at its values. `before` is what it follows; `names` says whether a word with a capital letter is a
-    name that the problem has."""
+    """Cut what was said at its values. `before` is what it follows; `names` says whether a word is one that
+    the problems it was said of have, and few others."""
     frame, values, literal, end = [""], [], "", 0
     for match in _VALUE.finditer(text):
         value = match[0]
-        if value[0].isalpha() and not names(value):
+        if value[0].isupper() and not names(value):
             continue
         literal += text[end : match.start()]
         frame.append(literal)
@@ -76,7 +84,8 @@ def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], b
         literal, end = "", match.end()
     frame.append(literal + text[end:])
     frame[0] = "\n".join(before)
-    return Variant(said, tuple(frame), tuple(values))
+    own = [any(map(names, _WORD.findall(value))) for value in values if LEFT_OUT not in value]
+    return Variant(said, tuple(frame), tuple(values), bool(own) and all(own))
 
 
 def generalized(
@@ -91,7 +100,9 @@ def generalized(
     texts: dict[Said, str] = {}
     empty: set[Said] = set()
     for frame, members in families.items():
-        single = [each for each in members if len(problems[each.key]) <= SELDOM]
+        own = sum(each.own for each in members) >= MANY and not _is_looked_up(frame, families)
+        most = max(SELDOM, len(members) // MANY)
+        single = [each for each in members if len(problems[each.key]) <= most or (own and each.own)]
         shorter = [each for each in members if any(LEFT_OUT in value for value in each.values)][:VARIANTS]
         texts |= {each.key: _joined(frame, [less]) for each in single if (less := _without(each, shorter))}
         if len(members) < VARIANTS or 2 * len(single) <= len(members):
@@ -105,6 +116,21 @@ def generalized(
             else:
                 empty |= {each.key for each in group}
     return texts, frozenset(empty)
+
+
+def _is_looked_up(frame: tuple[str, ...], families: Mapping[tuple[str, ...], Sequence[Variant]]) -> bool:
+    """Whether the values decide what is right: a sentence that differs in a word or two is said with others of them, and with
+    none of these."""
+    words, named = word_list(" ".join(frame[1:])), {each.values for each in families[frame]}
+    for other, members in families.items():
+        like = len(other) == len(frame) and other[0] == frame[0] and other != frame
+        if not like or named & {each.values for each in members}:
+            continue
+        others = word_list(" ".join(other[1:]))
+        same_length = len(others) == len(words) and any(each.own for each in members)
+        if same_length and sum(a != b for a, b in zip(words, others, strict=True)) <= min(2, len(words) // 3):
+            return True
+    return False
 
 
 def _without(one: Variant, shorter: Sequence[Variant]) -> Variant | None:

@@ -1,8 +1,8 @@
 """Evidence as the model of effects reads it: every rollout as one row, and the statements that were made of each problem.
 
 A *statement* is something the grader said of an answer that was not right, for one component; in another spacing, case or
-numbering it is the same statement. A statement is *about* the problems it was made of. A *line* of a text is known by the
-same key, so a text that says what the grader said is seen to say it.
+numbering, or with another closing mark, it is the same statement. A statement is *about* the problems it was made of. A
+*line* of a text is known by the same key, so a text that says what the grader said is seen to say it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Journal:
 
 
 def key_of(component: str, line: str) -> str:
-    return f"{component}\n{line_key(line)}"
+    """How a line is known: whatever closes it, because a grader may join sentences in different ways."""
+    return f"{component}\n{line_key(line).rstrip('.;,')}"
 
 
 def component_of(key: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED
 from fastslow.fast.digest.journal import Said, key_of
-from fastslow.fast.digest.reports import told
+from fastslow.fast.digest.reports import has_full_marks, told
 from fastslow.fast.digest.topics import word_list
 
 MOST_SAID, LONGEST_PART = 32, 1000
@@ -30,7 +30,9 @@ LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
 MOST_MARKS, NEAR = 16, 16
 """Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
 
-_BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|(?<=\S)\s++(?=[–—]\s)")
+_BETWEEN_PARTS = re.compile(
+    r"(?<=[.!?;:؟।])\s+|(?<=[。！？；])\s*+(?=\S)|(?<=\S)\s++(?=(?:\(\d{1,2}\)|•)\s)|(?<=\S)\s++(?=[–—]\s)"
+)
 _QUOTED = re.compile(QUOTED)
 _OPENING = re.compile(rf"(?<!\w)[{OPENING}]")
 _CLOSED = dict(zip(OPENING, CLOSING, strict=True))
@@ -61,10 +63,12 @@ def read_feedback(
     """The parts of each line of a feedback, each where it first stands, but for what leads on to others. Lines and parts of
     the answer are passed over; what is quoted of the answer concerns that answer alone, and what is quoted of the question
     says which problem is meant: both are left out, but of parts with these keys, which were said of other answers."""
-    copies = sorted(
-        {" ".join(each.split()) for each in (question, answer, *answer.splitlines()[:MOST_COPIES])}, key=len
-    )
+    parts_of_answer = [each for each in answer.splitlines()[:MOST_COPIES] if len(each.split()) >= FEWEST_COPIED]
+    copies = sorted({" ".join(each.split()) for each in (question, answer, *parts_of_answer)}, key=len)
     copies = [each for each in reversed(copies) if len(each) <= LONGEST_PART and _SEVERAL.search(each)]
+    for each in (answer.strip(), question.strip()):
+        if len(each) <= LONGEST_ANSWER and "\n" in each:
+            feedback = feedback.replace(each, LEFT_OUT)
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
@@ -79,7 +83,7 @@ def read_feedback(
         parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
         if len(said := parts_of(component, whole)) == len(parts):
             parts = [one if one.key in known else other for one, other in zip(said, parts, strict=True)]
-        parts = [part for part in parts if not _is_of(part.text, answer)]
+        parts = [part for part in parts if not _is_of(part.text, answer) and not has_full_marks(part.text)]
         if all(part.key in seen for part in parts):
             continue
         for part in parts:

@@ -1,35 +1,52 @@
 """What tests, compilers and validators report, as lines that a person could have said of an answer.
 
-Left out are what stands beside the message: where in a file it was, what passed, how many failed, where to read more. A
-difference becomes "expected 'X', got 'Y'", JSON a line for each message, and a name over an indented message its lead.
+Left out are what stands beside the message: where in a file it was, what passed, how many failed, where to read more, and the
+headings above. A difference becomes "expected 'X', got 'Y'", JSON and XML a line for each message, a row of a table its name
+and its words, and a name over an indented message its lead.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from xml.etree import ElementTree
 
 from fastslow.fast.digest.classes import LEFT_OUT
 
 MOST_LINES, LONGEST_LINE = 4096, 4000
 """Lines of a feedback that are read, and characters from which one is taken as it is."""
 
-_WHERE = ("loc", "path", "field", "location", "instancepath", "pointer", "property")
+_WHERE = (
+    "loc", "path", "field", "location", "instancepath", "pointer", "property", "name", "criterion", "rule", "check",
+)  # fmt: skip
 _WHAT = (
     "message", "msg", "error", "errors", "detail", "details", "feedback", "reason", "reasons", "hint", "hints", "comment",
     "comments", "explanation", "issue", "issues", "problem", "problems", "messages", "description", "text",
 )  # fmt: skip
 _EXPECTED, _GIVEN = ("expected", "want", "wanted"), ("got", "given", "actual", "received", "found", "value", "input")
-"""What the keys of a report in JSON are called."""
+"""What the keys of a report in JSON or XML are called."""
+_PASS = ("passed", "pass", "ok", "met", "satisfied", "success")
+_OUTCOMES, _UNREAD = ("failure", "error", "skipped"), ("system-out", "system-err", "properties")
+"""Elements of a report in XML that are of what is around them, and that tell nothing."""
 
-_FRAME = re.compile(r"\s*File \".*\", line \d+|\s*Traceback \(most recent|\s*(?:For|See) further information\b")
+_SOURCE = re.compile(r"\s*File \".*\", line \d+")
+_FRAME = re.compile(
+    r"\s*Traceback \(most recent|\s*(?:For|See) further information\b"
+    r"|\s+at [^()]+\([^()]*\)\s*$|\s+at \S+:\d+\s*$|\s+\d+: \w+::\S+\s*$|\s*\.\.\. \d+ more\s*$"
+)
 _PLACE = re.compile(r"^\s*(?:[\w./\\-]+\.\w+:\d+(?::\d+)?:\s+|\d+:\d+:?\s+(?=(?:error|warning)\b))")
 _VALIDATED = re.compile(r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$")
 _PASSED = re.compile(
     r"\s*(?:[-*•]\s)?(?:\[[xX]\]|[✓✔☑✅]|PASS(?:ED)?\b|ok \d)|.*(?:\sPASS(?:ED)?(?:\s+\[\s*\d+%\])?|\.\.\. ok)\s*$"
 )
+_FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
+_DECLARED = re.compile(r"^\s*<\?xml[^>]*\?>")
+_HEADING = re.compile(r"\s*(?:#{1,6}\s.*|(\*\*|__)[^*_]+(?::\1|\1:))\s*$")
+_MARKS = re.compile(r"(?<![\w/.])(\d+(?:\.\d+)?)\s?/\s?(\d+)(?![\w/])")
+"""Points out of those that there are."""
 _COUNTED = re.compile(
     r"\W*(?:\d+ of )?\d+ (?:validation |type |unit )?"
     r"(?:errors?|problems?|failures?|warnings?|failed|passed|(?:tests?|checks?)(?: failed| passed)?)(?: for \w+)?"
@@ -42,12 +59,22 @@ _NAME = re.compile(r"[\w.\[\]$/-]{1,60}")
 
 
 def told(feedback: str) -> list[str]:
-    """The lines that tell what was wrong; those that tell what passed only where there are no others."""
-    lines = compared(list(_of_json(feedback)) or feedback.splitlines()[:MOST_LINES])
+    """The lines that tell what was wrong; those that tell what passed, and headings, only where there are no others."""
     named = ""
+    source: str | None = None
     found: list[str] = []
-    passed: list[str] = []
-    for line in lines:
+    beside: list[str] = []
+    for line in compared(list(itertools.islice(_lines(feedback), MOST_LINES))):
+        if _SOURCE.match(line):
+            source = ""
+            continue
+        if source is not None:
+            if line.startswith("    "):
+                source = source or line.strip()
+                continue
+            if source and not re.match(r"\S+: ", line):  # an error without a message: where it was tells more
+                found.append(source)
+            source = None
         if len(line) > LONGEST_LINE:
             found.append(line)
         elif line.strip() and not _FRAME.match(line) and not _COUNTED.match(line):
@@ -56,8 +83,37 @@ def told(feedback: str) -> list[str]:
             if named and message[:1].isspace():
                 message = f"{_INDEX.sub(LEFT_OUT, found.pop() + ':')} {message.strip()}"
             named = message if _NAME.fullmatch(message) else ""
-            (passed if _PASSED.match(message) else found).append(message)
-    return found or passed
+            aside = _PASSED.match(message) or _HEADING.match(message) or has_full_marks(message)
+            (beside if aside else found).append(message)
+    return found or beside
+
+
+def has_full_marks(text: str) -> bool:
+    """Whether it begins or ends with points, all that there are."""
+    marks = list(itertools.islice(_MARKS.finditer(text), 2))
+    if len(marks) != 1 or marks[0][1] != marks[0][2] or marks[0][1] == "1":
+        return False
+    return not any(map(str.isalnum, text[: marks[0].start()])) or not any(map(str.isalnum, text[marks[0].end() :]))
+
+
+def _lines(feedback: str) -> Iterator[str]:
+    """The lines of a feedback, what is fenced in it read like the rest."""
+    for part in _FENCE.split(feedback):
+        report = _of_json(part) if part.lstrip()[:1] in ("{", "[") else _of_xml(part)
+        yield from _of_tables(part.splitlines()) if report is None else report
+
+
+def _of_tables(lines: Sequence[str]) -> Iterator[str]:
+    """The lines, and of each row of a table its name and its words."""
+    for place, line in enumerate(lines):
+        row = line.strip()
+        if not (len(row) > 2 and row[0] == row[-1] == "|"):
+            yield line
+        elif not any(map(_is_rule, lines[place : place + 2])):
+            name, *cells = [cell.strip() for cell in row.strip("|").split("|")]
+            words = [cell for cell in cells if any(map(str.isalpha, cell))]
+            if words and not any(_PASSED.match(cell) or has_full_marks(cell) for cell in cells):
+                yield f"{name}: {'; '.join(words)}"
 
 
 def compared(lines: Sequence[str]) -> list[str]:
@@ -85,16 +141,46 @@ def compared(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def _of_json(feedback: str) -> Iterator[str]:
-    """A line for each message of a report in JSON; nothing where it is none."""
-    if feedback.lstrip()[:1] not in ("{", "["):
-        return
+def _is_rule(line: str) -> bool:
+    """Whether it is what stands below the head of a table."""
+    return "|" in line and "-" in line and set(line) <= set("|-: ")
+
+
+def _of_json(text: str) -> list[str] | None:
+    """A line for each message of a report in JSON; None where it is none."""
     try:
-        found = json.loads(feedback)
+        found = list(_messages(json.loads(text)))
     except (ValueError, RecursionError):
+        return None
+    return [line for each in found for line in each.splitlines()]
+
+
+def _of_xml(text: str) -> list[str] | None:
+    """The same for XML; what defines entities is not read."""
+    if text.lstrip()[:1] != "<" or "<!DOCTYPE" in text:
+        return None
+    try:
+        found = list(_elements(ElementTree.fromstring(f"<report>{_DECLARED.sub('', text)}</report>")))
+    except (ElementTree.ParseError, ValueError, RecursionError):
+        return None
+    return [line for each in found for line in each.splitlines()]
+
+
+def _elements(element: ElementTree.Element, name: str = "") -> Iterator[str]:
+    if element.tag in _UNREAD:
         return
-    for line in _messages(found):
-        yield from line.splitlines()
+    given = {key.casefold(): value for key, value in element.attrib.items()}
+    if any((child.tail or "").strip() for child in element):  # text with marks in it
+        yield "".join(element.itertext())
+        return
+    what = _first(given, {}, _WHAT) or (element.text or "").strip()
+    where = _first(given, {}, _WHERE) or (
+        name if element.tag.casefold() in (*_WHAT, *_OUTCOMES, "report") else element.tag
+    )
+    if what:
+        yield f"{where}: {what}" if where else what
+    for child in element:
+        yield from _elements(child, where)
 
 
 def _messages(found: Any, name: str = "") -> Iterator[str]:
@@ -108,6 +194,8 @@ def _messages(found: Any, name: str = "") -> Iterator[str]:
             keys = {str(key).casefold(): key for key in found}
             what, wanted, given = (_first(found, keys, names) for names in (_WHAT, _EXPECTED, _GIVEN))
             where = _first(found, keys, _WHERE) or name
+            if where and any(found.get(keys.get(each)) is True for each in _PASS):
+                return
             if not (what and where) and not wanted:
                 for key, value in found.items():
                     yield from _messages(value, name if str(key).casefold() in _WHAT else str(key))
