@@ -36,6 +36,7 @@ def full(*_: Any, **__: Any) -> Any:
         MemoryError(),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
         ImportError("lib.so: failed to map segment from shared object"),
+        SystemError("error return without exception set"),
     ],
     ids=repr,
 )

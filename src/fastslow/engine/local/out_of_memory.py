@@ -34,7 +34,7 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
         again = f"resume with `{resuming(recipe, folder, 'KEY=VALUE')}`"
         started = (folder / "run.json").exists()
         raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
-    except (MemoryError, OSError, ImportError) as error:
+    except (MemoryError, OSError, ImportError, SystemError) as error:
         if not _of_machine(error):
             raise
         traceback.clear_frames(error.__traceback__)  # what they hold is needed to say so
@@ -58,12 +58,13 @@ def of_command(error: Exception, advice: str) -> str | None:
     return f"out of GPU memory while {_phase(error)}: {advice}" if of_gpu(error) else None
 
 
-def _of_machine(error: MemoryError | OSError | ImportError) -> bool:
-    """Whether memory ran out; a library that does not fit is reported as one that cannot be imported."""
+def _of_machine(error: MemoryError | OSError | ImportError | SystemError) -> bool:
+    """Whether memory ran out. A library that does not fit is reported as one that cannot be imported, or as code
+    that failed without an exception."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or any(
-        words in str(error) for words in ("failed to map segment", "cannot allocate memory")
+        words in str(error) for words in ("failed to map segment", "cannot allocate memory", "without exception set")
     )
 
 

@@ -183,9 +183,8 @@ class LiteLLMChat:
 
     def _reason(self, error: Exception) -> str:
         where = f" at {self.base_url}" if self.base_url else ""
-        told = str(error).partition("Traceback (most recent call last)")[
-            0
-        ]  # LiteLLM's own, of an answer that it cannot read
+        # LiteLLM shows its own traceback where it cannot read an answer.
+        told = str(error).partition("Traceback (most recent call last)")[0]
         name, words = type(error).__name__, " ".join(told.split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
         return redacted(f"model '{self.model}'{where}: {name}: {words[:500]}")
