@@ -183,4 +183,4 @@ def test_of_too_many_statements_those_of_most_problems_and_those_in_texts_are_we
     transcript.parts |= {part.key: part for line in said for part in line}
     statements = transcript.read().statements
     assert len(statements) == 2000
-    assert {"system\nname the unit.", first, "system\nrule w9999x needs y9999z."} <= statements.keys()
+    assert {"system\nname the unit", first, "system\nrule w9999x needs y9999z"} <= statements.keys()

@@ -80,6 +80,17 @@ def test_a_rule_that_was_said_of_other_answers_stays_whole_where_an_answer_has_i
     assert same.text == rule
 
 
+@pytest.mark.parametrize(
+    "rule", ["Write four fields with bars between them: name | desk | day.", "Sign it with your name."]
+)
+@pytest.mark.parametrize("kept", [3, 5, 99])
+def test_a_known_rule_is_said_whole_where_the_answer_repeats_its_prompt(rule: str, kept: int) -> None:
+    known = {part.key for part in read_feedback("system", rule, "yes")[0]}
+    answer = f"You are helpful.\n{' '.join(rule.split()[:kept])}\nThe mail is about a lamp."
+    (found,) = read_feedback("system", rule, answer, known=known)
+    assert " ".join(part.text for part in found) == rule
+
+
 def test_of_the_question_only_short_quotations_stay() -> None:
     words = "There is no box in the answer to 'Put 3, 5 and 4 in…'.\nWrite 'in order' with a capital."
     (first,), (second,) = read_feedback("system", words, "no idea", "Put 3, 5 and 4 in order")

@@ -62,7 +62,8 @@ def read_feedback(
 ) -> list[list[Said]]:
     """The parts of each line of a feedback, each where it first stands, but for what leads on to others. Lines and parts of
     the answer are passed over; what is quoted of the answer concerns that answer alone, and what is quoted of the question
-    says which problem is meant: both are left out, but of parts with these keys, which were said of other answers."""
+    says which problem is meant: both are left out, but of parts with these keys, which were said of other answers; an answer
+    that repeats its prompt has them too."""
     parts_of_answer = [each for each in answer.splitlines()[:MOST_COPIES] if len(each.split()) >= FEWEST_COPIED]
     copies = sorted({" ".join(each.split()) for each in (question, answer, *parts_of_answer)}, key=len)
     copies = [each for each in reversed(copies) if len(each) <= LONGEST_PART and _SEVERAL.search(each)]
@@ -76,14 +77,19 @@ def read_feedback(
         found = []
         if len(seen) >= MOST_SAID:
             break
-        if " " in (plain := _plain(whole)) and plain in answer:
+        said = parts_of(component, whole)
+        old = all(part.key in known for part in said)
+        if not old and " " in (plain := _plain(whole)) and plain in answer:
             continue
         line = _unquoting(_without_copies(whole, copies), answer[:LONGEST_ANSWER])
         line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), line)
         parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
-        if len(said := parts_of(component, whole)) == len(parts):
+        if old:
+            parts = said
+        elif len(said) == len(parts):
             parts = [one if one.key in known else other for one, other in zip(said, parts, strict=True)]
-        parts = [part for part in parts if not _is_of(part.text, answer) and not has_full_marks(part.text)]
+        parts = [part for part in parts if part.key in known or not _is_of(part.text, answer)]
+        parts = [part for part in parts if not has_full_marks(part.text)]
         if all(part.key in seen for part in parts):
             continue
         for part in parts:
