@@ -36,7 +36,8 @@ def share(cycles: int = 2, seed: int = 3, **dials: Any) -> float:
 
 
 def run(play: Any, pool: Pool, anchors: Sequence[Example], cycle: int = 0, **settings: Any) -> Cycle:
-    recipe = FastRecipe(optimizer="digest", population=4, anchors=96, max_tokens=400)
+    optimizer = {"name": "digest", "examples": settings.pop("examples", True)}
+    recipe = FastRecipe.model_validate({"optimizer": optimizer, "population": 4, "anchors": 96, "max_tokens": 400})
     named = {"cycle": cycle, "policy_step": cycle, "seed": cycle, "budget": 170} | settings
     return one_cycle(recipe, Lessons(), play, pool, anchors, count_tokens=lambda text: len(text.split()), **named)
 
@@ -85,6 +86,13 @@ class Imitator:
         return Rollout(example, context, 0, (turn,), Feedback(float(right), "" if right else "Pack it softly."))
 
 
+class Hesitant(Imitator):
+    """Is never right, so that wrong answers would be shown."""
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        return replace(super()._rollout(example, context), feedback=Feedback(0.0, "Pack it softly."))
+
+
 def test_an_example_enters_where_a_rule_is_not_followed_and_its_own_problem_does_not_count() -> None:
     policy, anchors = Imitator(), [Example(f"vase{index}", {}) for index in range(24)]
     pool = pool_of("Say how.")
@@ -94,6 +102,21 @@ def test_an_example_enters_where_a_rule_is_not_followed_and_its_own_problem_does
     assert "Example of a right answer. The question:\nHow is the vase" in pool.best.context.texts["system"]
     rows = pool.members[0].notes["digest"]["transcript"]["rows"]
     assert policy.given_away == 24 + 2 * 170 - len(rows) > 0
+
+
+@pytest.mark.parametrize("policy", [Imitator(), Hesitant()])
+def test_without_examples_no_text_holds_anything_of_a_row(policy: Imitator) -> None:
+    texts: list[str] = []
+
+    def play(pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        texts.extend(context.texts["system"] for _, context in pairs)
+        return policy.play(pairs, purpose, seed)
+
+    pool = pool_of("Say how.")
+    for cycle in range(2):
+        pool = run(play, pool, [Example(f"vase{index}", {}) for index in range(24)], cycle, examples=False).pool
+    assert any("Pack it softly." in text for text in texts)
+    assert not any("vase" in text or "somehow" in text for text in texts)
 
 
 class Corrector(Imitator):

@@ -54,6 +54,7 @@ from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Reflector
+from fastslow.recipe import Part
 from fastslow.records import Context, Example, Rollout
 from fastslow.runs.ledger import Purpose
 
@@ -73,7 +74,14 @@ BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
 
+class DigestOptions(Part):
+    examples: bool = True
+    """Answers may stand in the text, with their questions; without them it has only what the grader says. `false` where rows
+    hold personal data."""
+
+
 class Digest(Optimizer):
+    Options = DigestOptions
     evolves_code = True
     reads_rollouts = True
     first_look = FIRST_LOOK
@@ -115,18 +123,19 @@ class Digest(Optimizer):
             self._draw([(example, self.base) for example in look], "rescore")
         self._revise_code()
         size = max(LEAST_BATCH, math.ceil(self.budget / BATCHES))
+        examples = self.recipe.optimizer.examples
         while (left := self.budget - self.spent) > 0 and not self._nothing_left():
             self.generations += 1
             if self.generations in (1, 1 + BATCHES // 2):
                 self._ask()
             model = self._model()
-            if self.answers.demonstrate(model):
+            if examples and self.answers.demonstrate(model):
                 model = self._model()
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
-            if tries := self.answers.again(model, min(MOST_RETRIED * TRIES, left)):
+            if examples and (tries := self.answers.again(model, min(MOST_RETRIED * TRIES, left))):
                 self._try_again(model, tries)
                 continue
-            if self.answers.correct(model):
+            if examples and self.answers.correct(model):
                 model = self._model()
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
