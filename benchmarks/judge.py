@@ -19,6 +19,7 @@ import io
 import os
 import signal
 import sys
+import tempfile
 import time
 import unittest
 from collections import Counter
@@ -47,16 +48,18 @@ def judged(pair: Pair) -> tuple[bool, str]:
 
 
 def passes(pair: Pair) -> bool:
-    """Whether plain Python passes: in a process of its own, without any of the judge."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        signal.alarm(6 * SECONDS)
-        with contextlib.suppress(BaseException), contextlib.redirect_stdout(io.StringIO()):
-            _run(pair)
-            code = 0
-        os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
+    """Whether plain Python passes: in a process and a folder of its own, without any of the judge."""
+    with tempfile.TemporaryDirectory() as folder:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            signal.alarm(6 * SECONDS)
+            with contextlib.suppress(BaseException), contextlib.redirect_stdout(io.StringIO()):
+                os.chdir(folder)
+                _run(pair)
+                code = 0
+            os._exit(code)
+        return os.waitpid(child, 0)[1] == 0
 
 
 def _run(pair: Pair) -> None:
