@@ -97,8 +97,8 @@ def _files(run: RunFolder, choice: Choice) -> list[Path]:
     folder, stored = run.path / "rollouts", newest_first(run)
     if not stored:
         raise RunError(
-            f"'{run.path}' has no saved rollouts; they are saved with output.save_rollouts=true, from step 1 or the first "
-            "cycle on"
+            f"'{run.path}' has no saved rollouts; those of a step or cycle are saved when it ends, with "
+            "output.save_rollouts=true"
         )
     for kind, wanted in (("step", choice.step), ("cycle", choice.cycle)):
         if wanted is None:

@@ -228,7 +228,7 @@ def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
         )
         said = [
             f"edit of {edit['component']}: {gain}{edit.get('reason') or 'accepted'}",
-            *(edit.get("feedback") or []),
+            *filter(str.strip, edit.get("feedback") or []),
         ]
         reason, *feedback = printable("\n".join(" ".join(text.split()) for text in said)).split("\n")
         yield reason, "cyan"
