@@ -136,7 +136,8 @@ def test_each_context_says_what_changed_why_and_how_it_scored(run: RunFolder) ->
     assert "+ Think." in text
     assert "edit of system: 0.000 -> 1.000 on the minibatch; added a lesson" in text
     assert "feedback: the path [3] stops early" in text
-    assert "feedback:" not in {line.strip(" │") for line in text.splitlines()}, "blank ones are passed over"
+    wide = shown(run, full=False, width=1000).splitlines()
+    assert "feedback:" not in {line.strip(" │") for line in wide}, "blank ones are passed over"
     # A parent that was dropped inside the cycle is still known by its text.
     assert "lost  born in cycle 1, score 0.400 at step 6, from child" in text
     assert "- Slowly." in text
