@@ -111,8 +111,19 @@ def test_a_friend_would_say_it(tmp_path: Path) -> None:
     assert none.startswith("there are no problems to evaluate on")
 
 
+def test_runs_that_are_warm_up_or_evaluation_for_the_most_part_are_said(tmp_path: Path) -> None:
+    slow = {"steps": 20, "problems": 8, "group": 8}  # 1,280 rollouts
+    rl = {"method": "rl", "slow": slow, "evaluation": {"every": 10, "problems": 60}}  # 3 × 60 × 4
+    assert warned(600, tmp_path, **rl) == []
+    (warm,) = warned(600, tmp_path, **{**rl, "slow": {**slow, "warmup_steps": 11}})
+    assert "hardly move: there are at most 20 updates, and the first 11 are warm-up" in warm
+    (much,) = warned(600, tmp_path, **{**rl, "evaluation": {"every": 4, "problems": 60}})
+    assert much.startswith("evaluation plays more rollouts (1,440) than training")
+
+
 def test_rollouts_that_cannot_be_spent_are_said(tmp_path: Path) -> None:
-    rl = {"method": "rl", "slow": {"steps": 6, "problems": 4, "group": 4}}
+    slow = {"steps": 6, "problems": 4, "group": 4, "warmup_steps": 1}
+    rl = {"method": "rl", "slow": slow, "evaluation": {"every": 0}}
     (said,) = warned(600, tmp_path, rollouts=400, **rl)
     assert (
         said

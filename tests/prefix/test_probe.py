@@ -11,6 +11,7 @@ import transformers
 from architectures import CONFIGS, REFUSED
 from architectures import build as build_opinionated
 from prefix_helpers import MODELS, SHAPE, make
+from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.models.llama.modeling_llama import LlamaModel
 from trl.trainer.utils import add_fused_lm_head
 
@@ -91,10 +92,13 @@ def test_a_model_that_ignores_positions_is_detected() -> None:
     assert "computes different log-probabilities with shared prefixes" in (why_not_train(model) or "")
 
 
+def with_twice_the_gradient(states: torch.Tensor, groups: int) -> torch.Tensor:
+    return repeat_kv(states + (states - states.detach()), groups)
+
+
 def test_a_wrong_gradient_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The forward pass alone would not show it: on a GPU forward and backward are different kernels."""
-    take = tree_attention._take
-    monkeypatch.setattr(tree_attention, "_take", lambda states, *rest: take(states + (states - states.detach()), *rest))
+    monkeypatch.setattr(tree_attention, "repeat_kv", with_twice_the_gradient)
     assert "computes different gradients with shared prefixes" in (why_not_train(make("llama")) or "")
 
 
@@ -110,9 +114,7 @@ def test_a_gradient_may_differ_by_what_rounding_changes(name: str, monkeypatch: 
     monkeypatch.setattr(probe, "GRADIENT", (0.0, 0.0))
     with torch.autocast("cpu", torch.bfloat16):
         assert why_not_train(make(name)) is None
-        take = tree_attention._take
-        wrong = lambda states, *rest: take(states + (states - states.detach()), *rest)  # noqa: E731
-        monkeypatch.setattr(tree_attention, "_take", wrong)
+        monkeypatch.setattr(tree_attention, "repeat_kv", with_twice_the_gradient)
         assert re.search(r"gradients .* \(relative difference .*, by rounding .*\)", why_not_train(make(name)) or "")
 
 

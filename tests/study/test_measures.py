@@ -114,6 +114,15 @@ def test_rewards_at_the_end_and_within_shared_rollouts(tmp_path: Path) -> None:
     assert found.within_shared_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
 
 
+def test_what_was_evaluated_later_is_not_taken_for_untrained(tmp_path: Path) -> None:
+    made = [made_run(tmp_path / f"fst-{seed}", [0.1, 0.9], seed=seed, every=20) for seed in range(2)]
+    made += [made_run(tmp_path / f"rl-{seed}", [0.1, 0.2], seed=seed, method="rl") for seed in range(2)]
+    found = Comparison.of(gather(made)[0])
+    fst, rl = found.arms
+    assert found.within_shared_rollouts(fst).words() == "not evaluated by then"
+    assert found.within_shared_rollouts(rl).mean == pytest.approx(0.2)
+
+
 def test_reward_against_divergence(tmp_path: Path) -> None:
     found = comparison(tmp_path)
     fst, rl = found.arms

@@ -15,6 +15,8 @@ from fastslow.tasks.stages import Stages
 WIDE = 0.3
 """An interval of a score that is wider tells little apart."""
 SMALL_GROUP = 4
+WARM = 2
+"""Updates of a run for each one of warm-up, below which it hardly learns."""
 RARE = 0.1
 """A chance of success as many tasks begin with."""
 CHECKED = 64
@@ -23,7 +25,8 @@ CHECKED = 64
 
 def advise(recipe: Recipe, task: Task, model: Described, counted: Mapping[str, Span]) -> Iterator[Finding]:
     of_data = _validation(recipe, task), _training(recipe, task), _anchors(recipe, task)
-    for said in (*of_data, _group(recipe, counted), unspent(recipe, counted), _answers(recipe, task, model)):
+    of_course = unspent(recipe, counted), _updates(recipe, counted), _evaluation(counted)
+    for said in (*of_data, _group(recipe, counted), *of_course, _answers(recipe, task, model)):
         if said:
             yield Finding("warning", said, warning=True)
 
@@ -74,6 +77,29 @@ def _group(recipe: Recipe, counted: Mapping[str, Span]) -> str:
     return (
         f"{size} rollouts share {alike} and are compared with each other: where one answer in {1 / RARE:.0f} is right, "
         f"{equal:.0%} of such groups have equal rewards and teach nothing; raise slow.group"
+    )
+
+
+def _updates(recipe: Recipe, counted: Mapping[str, Span]) -> str:
+    slow = recipe.slow
+    updates = counted["slow"].most // (slow.problems * slow.group)
+    if not counted["slow"].most or updates >= WARM * slow.warmup_steps:
+        return ""
+    return (
+        f"the weights will hardly move: there are at most {_of(updates, 'update')}, and the first {slow.warmup_steps} are "
+        "warm-up; lower slow.warmup_steps or slow.problems, or play more rollouts"
+    )
+
+
+def _evaluation(counted: Mapping[str, Span]) -> str:
+    evaluation = counted["evaluation"]
+    training = [span for kind, span in counted.items() if kind != "evaluation"]
+    least, most = sum(span.least for span in training), sum(span.most for span in training)
+    if evaluation.least <= least or evaluation.most <= most:
+        return ""
+    return (
+        f"evaluation plays more rollouts ({evaluation}) than training, beside its budget; raise evaluation.every, or lower "
+        "evaluation.problems or evaluation.k"
     )
 
 

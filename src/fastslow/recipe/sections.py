@@ -13,7 +13,7 @@ from fastslow.records import Sampling
 
 MOST_ROLLOUTS = 10**6
 """Rollouts of one step, which is held in memory."""
-Temperature = Annotated[float, Field(ge=1e-3, le=1000)]
+Temperature = Annotated[float, Field(ge=1e-6, le=1000)]
 """Much colder, a logit divided by it is no finite number; sampling is greedy and uniform long before these."""
 Seconds = Annotated[float, Field(ge=1e-3, le=1e6)]
 """A limit of time; a clock cannot count to much larger ones."""

@@ -81,7 +81,12 @@ class Comparison:
         return min(curve.rollouts[-1] for arm in self.arms for curve in arm.curves.values())
 
     def within_shared_rollouts(self, arm: Arm) -> Estimate:
-        """Reward at the last evaluation within the rollouts that every run spent."""
+        """Reward at the last evaluation within the rollouts that every run spent; unknown where that was before training."""
+        if any(
+            curve.within(self.shared_rollouts).rewards == curve.rewards[:1] != curve.rewards
+            for curve in arm.curves.values()
+        ):
+            return unknown("not evaluated by then")
         return arm.mean(lambda curve: curve.reward_after(self.shared_rollouts), 1.0)
 
     def asymptote(self, arm: Arm) -> Asymptote | str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from .program import SAFE
@@ -53,6 +55,9 @@ def watch(
             name in quoted or known(name) for name in names
         )
 
+    def by_the_test(frame: FrameType | None) -> bool:
+        return frame is not None and frame.f_back is not None and frame.f_back.f_code.co_filename == file
+
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "pickle.find_class":
             if not _makes_data(*map(str, args)):
@@ -60,7 +65,7 @@ def watch(
         elif event == "exec":
             if args[0].co_filename.startswith(folder):
                 raise refuse("it runs a file that the code may have written")
-        elif event in ("compile", "marshal.loads") and sys._getframe(1).f_code.co_filename == file:
+        elif event in ("compile", "marshal.loads") and by_the_test(inspect.currentframe()):
             source = args[0] if event == "compile" else b""
             words = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
             if event != "compile" or (words is not None and words not in quoted and not harmless(words)):
