@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fastslow.fast.memory import Memory
 from fastslow.recipe import build_recipe
 from fastslow.runs.ledger import Entry
 from fastslow.state import Clock, State
@@ -55,6 +57,13 @@ def test_no_group_is_begun_that_the_rollouts_do_not_reach(left: int, steps: int)
 def test_a_run_is_done_with_its_last_step_or_its_last_rollout() -> None:
     assert [made(step, steps=3).done for step in (2, 3, 4)] == [False, True, True]
     assert [made(1, rollouts=48, spent=spent).done for spent in (47, 48, 49)] == [False, True, True]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_run_is_done_when_its_task_has_what_it_was_played_for(done: bool) -> None:
+    state = made(1)
+    state.memory = Memory(state.recipe.fast, reads=False, task=SimpleNamespace(done=done))  # type: ignore[arg-type]
+    assert state.done == done
 
 
 def test_evaluations_come_before_and_after_training_at_the_end_of_stages_and_as_the_recipe_says() -> None:

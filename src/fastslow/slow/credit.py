@@ -95,7 +95,7 @@ def _compared(returns_N: Sequence[Floats], alike: Sequence[Sequence[tuple[int, i
             centred /= values.std(ddof=1) + EPSILON
         for (number, turn), value in zip(places, centred.tolist(), strict=True):
             result[number][turn] = value
-    everything = np.concatenate(returns_N) if returns_N else np.zeros(0)
+    everything = np.concatenate([[], *returns_N])
     if std == "batch" and len(everything) > 1:
         result = [found / (everything.std(ddof=1) + EPSILON) for found in result]
     return result
