@@ -12,6 +12,8 @@ import pytest
 from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, play, problems
 
 from fastslow.records import Completion, Ready, Sampling
+from fastslow.rollouts import rounds
+from fastslow.rollouts.rounds import InFlight
 from fastslow.tasks.base import Ask, Example, Feedback
 
 
@@ -41,6 +43,21 @@ def test_an_engine_with_a_server_behind_it_has_all_rollouts_in_flight() -> None:
     assert engine.most == 300
     seeds = [seed for _, _, seed in engine.calls]
     assert len(set(seeds)) == len(seeds) == 600
+
+
+def test_sampling_takes_the_seconds_in_which_something_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests that overlap, then one: the time between counts for nobody."""
+    clock = iter([10.0, 14.0, 20.0, 21.0])
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: next(clock))
+    flying = InFlight(Server(in_flight=True), Sampling(max_tokens=4), 0)
+
+    async def sample() -> None:
+        await asyncio.gather(*(flying.sample(seat, (1, 2)) for seat in range(2)))
+        assert flying.seconds == 4.0
+        await flying.sample(0, (1, 2))
+
+    asyncio.run(sample())
+    assert flying.seconds == 5.0
 
 
 @pytest.mark.parametrize("how", ["thread", "await"])

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from fastslow.recipe.model import Method
-from fastslow.study.arms import LOOKS
-from fastslow.study.curves import Curve
-from fastslow.study.figures import draw_curves, dress_estimates, new_figure, save, titled
+from fastslow.study.arms import LOOKS, Arm
+from fastslow.study.curves import Curve, Estimate
+from fastslow.study.figures import _level, draw_curves, dress_estimates, new_figure, save, titled
 from fastslow.study.sentences import headline
 
 
@@ -42,6 +42,16 @@ def test_the_headline_says_what_the_data_say() -> None:
     assert headline(ONE) == "Reward after 100 rollouts: GEPA only 0.90, FST 0.80, RL only 0.30"
     several = {"fst": [curve(0.1, 0.2, step=1000), curve(0.1, 0.4, step=2000)]}
     assert headline(several) == "Reward after 1,000 to 2,000 rollouts: FST 0.30"
+
+
+@pytest.mark.parametrize(("reward", "below"), [(0.5, False), (0.98, True)])
+def test_the_name_of_a_line_without_updates_stays_inside_the_picture(reward: float, below: bool) -> None:
+    figure = new_figure((4, 3))
+    axes = figure.subplots()
+    axes.set_ylim(0, 1)
+    _level(axes, Arm("GEPA only", "gepa", {0: curve(0.1, reward)}), Estimate(reward))
+    (note,) = axes.texts
+    assert (note.get_position()[1] < 0) == below
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

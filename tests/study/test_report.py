@@ -58,6 +58,15 @@ def test_the_baseline_and_the_rollouts_are_chosen_as_on_the_command_line(tmp_pat
     assert found.points["rollouts"].max() == 320
 
 
+def test_it_says_of_how_many_seeds_and_problems_it_is(compared: ComparedRuns, tmp_path: Path) -> None:
+    assert "of one seed: 95% intervals over" in compared.subtitle
+    assert "; 1 seed; " in compared.subtitle
+    seeds = [made_run(tmp_path / f"rl-{seed}", [0.1, 0.3], method="rl", seed=seed) for seed in range(3)]
+    assert "; 3 seeds; " in compare(seeds).subtitle
+    mixed = compare([*seeds, made_run(tmp_path / "fst-0", [0.1, 0.8])]).subtitle
+    assert "; 1 to 3 seeds; " in mixed
+
+
 def test_runs_with_stages_are_left_to_the_command(tmp_path: Path) -> None:
     folder = staged_run(tmp_path / "run", {"rulebook": [0.1, 0.5, 0.4], "star-graph": [0.0, 0.1, 0.6]}, "fst")
     with pytest.raises(FastSlowError, match=r"has stages; .* `fastslow compare`"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 from rich.console import Console
 from study_helpers import made_run
@@ -107,6 +109,16 @@ def test_mistakes_are_told(trained: dict[str, Path], suite: tuple[Path, list[Spo
     with pytest.raises(FastSlowError, match="has frozen weights"):
         find_sources([suite[0] / "runs" / "rulebook-harbour" / "base-seed0"])
     assert not (tmp_path / "out").exists()
+
+
+def test_code_of_a_run_that_was_not_made_here_needs_trust(trained: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "received"
+    shutil.copytree(trained["rl"], folder)
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    recipe["task"] = {"name": "dataset", "path": "rows.jsonl", "grader": "grading:grade"}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    with pytest.raises(FastSlowError, match=r"executes code: .*--trust"):
+        run_suite([folder], TASKS, tmp_path / "out", Console(quiet=True))
 
 
 def test_the_title_says_who_is_best_on_how_many_tasks() -> None:
