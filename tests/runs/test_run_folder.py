@@ -157,6 +157,20 @@ def test_a_torn_last_line_is_passed_over_and_the_next_row_is_whole(run: RunFolde
     assert run.rows("metrics") == [{"step": 1}, {"step": 2}]
 
 
+def test_what_is_missing_at_the_end_of_the_logs_is_said(run: RunFolder) -> None:
+    assert run.truncated() == []
+    for step in (1, 2):
+        run.append("metrics", {"step": step})
+    run.set_status("finished", steps=2)
+    assert run.truncated() == []
+    run.set_status("finished", steps=3)
+    (said,) = run.truncated()
+    assert said.endswith("metrics.jsonl' ends at step 2, but the run made 3 steps")
+    with (run.path / "evals.jsonl").open("w") as file:
+        file.write('{"step": 0}\n{"st')
+    assert run.truncated()[0].endswith("evals.jsonl' ends in the middle of a line, which was skipped")
+
+
 def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
     (run.path / "evals.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
     with pytest.raises(RunError, match="line 2 of"):

@@ -194,11 +194,11 @@ def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None
     return rows
 
 
-def ends_in_a_line(path: Path) -> bool:
+def has_partial_line(path: Path) -> bool:
     """Whether the last line of a file is not complete."""
     try:
         with path.open("rb") as file:
-            return file.seek(0, os.SEEK_END) > 0 and _end_of_lines(file) != file.seek(0, os.SEEK_END)
+            return _end_of_lines(file) != file.seek(0, os.SEEK_END)
     except OSError:
         return False
 

@@ -205,7 +205,7 @@ class RunFolder:
         found = [
             f"'{path}' ends in the middle of a line, which was skipped"
             for path in map(self._log, LOGS)
-            if files.ends_in_a_line(path)
+            if files.has_partial_line(path)
         ]
         run, rows = self.info, self.rows("metrics")
         made, told = run.get("steps"), rows[-1].get("step") if rows else 0

@@ -13,7 +13,7 @@ import pytest
 from board_helpers import expecting, make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves, reason, summary, thinned, training_rollouts
+from fastslow.runs.board.curves import _task, curves, reason, summary, thinned, training_rollouts
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
@@ -334,3 +334,20 @@ def test_the_reason_of_an_interruption_is_said_without_its_name() -> None:
         assert reason({"status": "interrupted", "error": error}) == said
     assert reason({"status": "failed", "error": "Stopped: x"}) == "Stopped: x"
     assert reason({"status": "running"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ({"task": "star-graph"}, "star-graph"),
+        ({"task": {"name": "rulebook", "book": "harbour"}}, "rulebook/harbour"),
+        ({"task": ["gsm8k", {"name": "codeio"}]}, "gsm8k, codeio"),
+        (
+            {"stages": [{"task": {"name": "rulebook", "book": "library"}, "steps": 2}, "hover"]},
+            "rulebook/library, hover",
+        ),
+        ({}, ""),
+    ],
+)
+def test_the_list_names_the_tasks_of_a_recipe(recipe: dict[str, Any], said: str) -> None:
+    assert _task(recipe) == said
