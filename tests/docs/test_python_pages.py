@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
     "sampling": {"max_tokens": 8},
     "evaluation": {"problems": 2, "k": 1},
 }
-MODEL, REFLECTION = "Qwen/Qwen2.5-0.5B-Instruct", "openai/gpt-5.2"
+MODEL, REFLECTION = "Qwen/Qwen2.5-1.5B-Instruct", "openai/gpt-5.2"
 FILES = {
     "recipe.yaml": f"model: {MODEL}\ntask: rulebook\n",
     "problems.jsonl": '{"prompt": "zorka : a b"}\n{"prompt": "zorka : b c"}\n{"prompt": "zorka : d e"}\n',

@@ -189,10 +189,13 @@ def test_a_run_and_its_model_come_without_bars_and_warnings_of_libraries(tmp_pat
     code = f"""
 import fastslow
 rows = [{{"question": f"zorka : {{each}} b", "answer": each}} for each in "acdefghi"]
-run = fastslow.train(model="nano", task=rows, grader=lambda answer, row: float(row["answer"] in answer),
-    method="rl", slow={{"steps": 1, "problems": 2, "group": 2}}, sampling={{"max_tokens": 2}}, evaluation={{"every": 0}},
+task = fastslow.RowsTask(rows, lambda answer, row: float(row["answer"] in answer))
+run = fastslow.train(model="nano", task=task, method="rl",
+    slow={{"steps": 1, "problems": 2, "group": 2}}, sampling={{"max_tokens": 2}}, evaluation={{"every": 0}},
     folder={str(tmp_path / "run")!r})
 run.load_model()
+run.evaluate(k=1, task=task)
+run.export("model")
 from transformers.utils import logging
 assert logging.is_progress_bar_enabled(), "as it was before"
 """

@@ -84,6 +84,7 @@ def test_once_finished_it_only_shows_the_results(
     for part in ("FST", "RL only", "GEPA only", "95% interval", "seed text", "Answer the question.", "curves.png"):
         assert part in shown
     assert shlex.join(["contexts", str(finished / "fst")]) in shown  # on one line, however narrow the screen
+    assert shlex.join(["board", str(finished)]) in shown
     assert before == {path: path.stat().st_mtime_ns for method in METHODS for path in (finished / method).rglob("*")}
 
 

@@ -19,7 +19,7 @@ from fastslow.tasks.adapters.dspy_program import DSPyTask, Metric, dspy
 class FastSlow(dspy.teleprompt.Teleprompter):
     """Trains a model's weights while it evolves the program's instructions; a replacement for dspy.GEPA.
 
-        optimizer = fastslow.FastSlow(metric, recipe={"model": "Qwen/Qwen2.5-0.5B-Instruct"}, folder="runs/mine")
+        optimizer = fastslow.FastSlow(metric, recipe={"model": "Qwen/Qwen2.5-1.5B-Instruct"}, folder="runs/mine")
         program = optimizer.compile(program, trainset=trainset, valset=valset)
 
     The metric is the same as for dspy.GEPA. The recipe is a mapping, a `Recipe` or the path of a YAML file; its task is

@@ -62,7 +62,7 @@ def train(
     """Train and return the run.
 
         run = fastslow.train(model="nano", task="rulebook", slow={"steps": 3}, folder="runs/mine")
-        run = fastslow.train(model="Qwen/Qwen2.5-0.5B-Instruct", task=rows, grader=grade)
+        run = fastslow.train(model="Qwen/Qwen2.5-1.5B-Instruct", task=rows, grader=grade)
         run = fastslow.train("recipe.yaml", seed=1, **{"slow.steps": 100})
         run = fastslow.train(fastslow.load_recipe("recipe.yaml"), "runs/mine")
 

@@ -157,7 +157,8 @@ def foreign_words(recipe: Recipe, task: Task, chat: ChatFormat) -> str:
         return ""
     return (
         f"nano is for trying fastslow on its own tasks (rulebook, say) and knows {len(known)} lower-case tokens; {why}, so "
-        "that its answers will be nonsense; use a chat model, such as model=Qwen/Qwen2.5-0.5B-Instruct, or a folder with one"
+        "that its answers will be nonsense; use a chat model: a folder, model=Qwen/Qwen2.5-1.5B-Instruct, or, without a hub, "
+        "model=smollm2"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from fastslow.base.errors import RunError, warn
+from fastslow.base.terminal import without_bars
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection.prompt import fence_of
 from fastslow.launch.assembly import AtStep, Snapshot, open_snapshot
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
+@without_bars()
 def export_run(
     folder: str | Path,
     target: str | Path,

@@ -123,6 +123,7 @@ class Run(Frames, os.PathLike[str]):
         are written as they were trained, or rounded to `dtype`: float32, bfloat16 or float16."""
         return export_run(self.path, Path(target), step, dtype=dtype, trust=trust)
 
+    @without_bars()
     def evaluate(
         self,
         step: AtStep = None,
@@ -140,6 +141,7 @@ class Run(Frames, os.PathLike[str]):
         rows = [{"label": label, **asdict(score)} for label, score in scores.items()]
         return pd.DataFrame(rows).rename(columns={"context": "context_id", "label": "context"})
 
+    @without_bars()
     def internalize(
         self,
         out: str | os.PathLike[str] | None = None,

@@ -95,6 +95,7 @@ def program() -> str:
 def _next_steps(recipe: Recipe, folder: Path) -> Text:
     fst, seed = shlex.quote(str(folder / "fst")), recipe.seed + 1
     commands = {
+        f"board {shlex.quote(str(folder))}": "the runs in a browser: curves, contexts, rollouts",
         f"contexts {fst}": "how the context evolved, edit by edit",
         f"eval {fst} --k 8 --split test": "evaluate it on test problems",
         f"export {fst} my-model": "a model folder for transformers and vLLM, with the context in its chat template",
