@@ -60,7 +60,7 @@ for code, *arguments in (
         raise AssertionError(arguments)
 """
 PARTS = {
-    "help": (HELP, "torch yaml numpy scipy pandas matplotlib pygments markdown_it"),
+    "help": (HELP, "torch rich yaml numpy scipy pandas matplotlib pygments markdown_it"),
     "tasks": (TASKS, "torch datasets transformers pyarrow numpy sympy reasoning_gym math_verify bm25s"),
     "scorers": (SCORERS, "torch numpy scipy"),
     "runs": (RUNS, "torch pyarrow transformers"),

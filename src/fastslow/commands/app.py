@@ -9,13 +9,12 @@ from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.text import Text
 from typer import Option
 
 from fastslow.base.errors import FastSlowError, NothingLearnt, cause
-from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands import discovering, inspecting, running
+from fastslow.commands.shared import console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 TRACEBACK = "FASTSLOW_TRACEBACK"
@@ -86,6 +85,8 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 def _complain(text: str, code: int = 2) -> NoReturn:
+    from rich.text import Text
+
     line = Text.assemble(("error:", "bold red"), " ", printable(text))
-    Terminal(stderr=True).print(line, highlight=False, soft_wrap=True)
+    console(stderr=True).print(line, highlight=False, soft_wrap=True)
     sys.exit(code)

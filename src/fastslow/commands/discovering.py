@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.commands.shared import Json, Overrides, console, loading, results
@@ -73,6 +72,8 @@ def discover(
         said = f"no valid candidate was found in {of}; see {found.folder}/candidates.jsonl"
         if found.score is not None:
             said = f"the best of {of} scores {found.score:.10g}, evaluated again from scratch: {found.file}"
-        console.print(Text(said), soft_wrap=True)
+        from rich.text import Text
+
+        console().print(Text(said), soft_wrap=True)
         if theirs is not None:
-            console.print(Text(f"as {export} writes it: {theirs}"), soft_wrap=True)
+            console().print(Text(f"as {export} writes it: {theirs}"), soft_wrap=True)

@@ -15,8 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
@@ -68,12 +66,12 @@ def check(
         if as_json:
             write({"recipe": recipe, "ready": not missing, "findings": [asdict(finding) for finding in found], **tried})
         else:
-            _print_rows([Text(finding.what), Text(finding.found)] for finding in found if not finding.missing)
+            _print_rows([(finding.what, ""), (finding.found, "")] for finding in found if not finding.missing)
         if missing:
             raise FastSlowError("\n".join(missing))
         if not as_json:
             warned = any(finding.warning for finding in found)
-            console.print("nothing is missing, but mind the warnings" if warned else "nothing is missing")
+            console().print("nothing is missing, but mind the warnings" if warned else "nothing is missing")
 
 
 def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
@@ -83,7 +81,7 @@ def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
 
     loaded = load_recipe(recipe, overrides or [])
     check_options(loaded)
-    console.print(dump_recipe(loaded), highlight=False, markup=False, soft_wrap=True, end="")
+    console().print(dump_recipe(loaded), highlight=False, markup=False, soft_wrap=True, end="")
 
 
 def tasks(
@@ -101,16 +99,16 @@ def tasks(
             if as_json:
                 write(listed)
             else:
-                show_tasks(listed, console)
+                show_tasks(listed, console())
             return
         described = describe_task(name, options or [], count)
         if as_json:
             write(described)
         else:
-            show_task(described, console)
+            show_task(described, console())
 
 
-MARKS = {"good": Text("✓", style="green"), "absent": Text("–", style="dim"), "wrong": Text("✗", style="bold red")}
+MARKS = {"good": ("✓", "green"), "absent": ("–", "dim"), "wrong": ("✗", "bold red")}
 
 
 def doctor(as_json: Json = False) -> None:
@@ -121,16 +119,16 @@ def doctor(as_json: Json = False) -> None:
     with results(as_json) as write:
         found = list(findings())
         if not as_json:
-            _print_rows(
-                [MARKS[each.state], Text(each.what), Text(each.found), Text(each.advice, style="dim")] for each in found
-            )
+            _print_rows([MARKS[each.state], (each.what, ""), (each.found, ""), (each.advice, "dim")] for each in found)
         wrong = [f"{each.what}: {each.found}; {each.advice}" for each in found if each.state == "wrong"]
         if not wrong:
-            with console.status("a small run with nano"):
+            with console().status("a small run with nano"):
                 tested = self_test()
             found.append(tested)
             if not as_json:
-                console.print(Text.assemble(MARKS[tested.state], f" {tested.what}: {tested.found}"), soft_wrap=True)
+                from rich.text import Text
+
+                console().print(Text.assemble(MARKS[tested.state], f" {tested.what}: {tested.found}"), soft_wrap=True)
             wrong = [f"{tested.what}: {tested.advice}"] if tested.state == "wrong" else []
         if as_json:
             write({"ready": not wrong, "findings": [asdict(finding) for finding in found]})
@@ -138,11 +136,15 @@ def doctor(as_json: Json = False) -> None:
             raise FastSlowError("\n".join(wrong))
 
 
-def _print_rows(rows: Iterable[Sequence[Text]]) -> None:
+def _print_rows(rows: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Print cells, each a text and its style, in columns."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for row in rows:
-        table.add_row(*row)
-    console.print(table)
+        table.add_row(*(Text(text, style) for text, style in row))
+    console().print(table)
 
 
 def compare(
@@ -160,7 +162,7 @@ def compare(
     from fastslow.study.report import compare_runs
 
     with results(as_json) as write:
-        found = compare_runs(runs, out, console, baseline, rollouts)
+        found = compare_runs(runs, out, console(), baseline, rollouts)
         if as_json:
             write(found)
 
@@ -175,7 +177,7 @@ def tag(
 
     for folder in [RunFolder.open(run) for run in runs]:
         tags = folder.tag(add or (), remove or ()) if add or remove else folder.tags
-        console.print(f"{folder.path}: {', '.join(tags) or 'no tag'}", highlight=False, soft_wrap=True)
+        console().print(f"{folder.path}: {', '.join(tags) or 'no tag'}", highlight=False, soft_wrap=True)
 
 
 def contexts(
@@ -202,7 +204,7 @@ def contexts(
         named = [f"[{name}]\n{text}" for name, text in texts.items()]
         _write("\n\n".join(named if len(named) > 1 else texts.values()))
     else:
-        show_contexts(folder, console, full=full)
+        show_contexts(folder, console(), full=full)
 
 
 def _write(text: str) -> None:
@@ -237,7 +239,7 @@ def rollouts(
         if as_json:
             write(asdict(chosen))
         else:
-            show_rollouts(chosen, console)
+            show_rollouts(chosen, console())
 
 
 def ledger(
@@ -252,7 +254,7 @@ def ledger(
         if as_json:
             write(spending(opened, steps=steps))
         else:
-            show_ledger(opened, console, steps=steps)
+            show_ledger(opened, console(), steps=steps)
 
 
 PORT = 8765
@@ -285,7 +287,7 @@ def board(
 
         count = write_snapshot(views, snapshot)
         size = snapshot.stat().st_size / 1e6
-        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {size:.1f} MB", soft_wrap=True)
+        console().print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {size:.1f} MB", soft_wrap=True)
         return
     if wait:  # beside a run
         os.nice(10)
@@ -303,9 +305,11 @@ def _serve(views: object, host: str, port: int) -> None:
     local = ("127.0.0.1", "localhost", "[::1]")
     app = make_app(views, hosts=local if token is None else ("*",), token=token)  # type: ignore[arg-type]
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    console.print(f"board: http://{shown}:{port}/{f'?token={token}' if token else ''}", highlight=False, soft_wrap=True)
+    console().print(
+        f"board: http://{shown}:{port}/{f'?token={token}' if token else ''}", highlight=False, soft_wrap=True
+    )
     if token is None:
-        console.print(Text("only this machine can reach it; Ctrl+C ends it", style="dim"))
+        console().print("only this machine can reach it; Ctrl+C ends it", style="dim", highlight=False)
     threading.Thread(target=warm_up, daemon=True).start()
     config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
     with suppress(KeyboardInterrupt):

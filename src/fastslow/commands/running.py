@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
@@ -92,7 +91,7 @@ def quickstart(
     loading()
     from fastslow.study.quickstart import run_quickstart
 
-    run_quickstart(overrides or [], out, console)
+    run_quickstart(overrides or [], out, console())
 
 
 def study(
@@ -141,7 +140,7 @@ def study(
     recipe = Path(given.pop(0)) if given and "=" not in given[0] else None
     with results(as_json) as write:
         found = run_study(
-            name, console, recipe=recipe, overrides=given, tasks=task or [], seeds=numbers, parallel=jobs, out=out
+            name, console(), recipe=recipe, overrides=given, tasks=task or [], seeds=numbers, parallel=jobs, out=out
         )
         if as_json:
             write(found)
@@ -172,7 +171,7 @@ def suite(
     settings = [argument for argument in runs if "=" in argument]
     with results(as_json) as write:
         spokes = run_suite(
-            folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k, trust=trust
+            folders, task or [], out, console(), recipe=recipe, overrides=settings, cycles=cycles, k=k, trust=trust
         )
         if as_json:
             write({"out": out, "scores": [asdict(spoke) for spoke in spokes]})
@@ -213,6 +212,8 @@ def internalize(
     Needs a run with saved rollouts (output.save_rollouts=true). The run is unchanged; an interrupted command starts over.
     """
     loading()
+    from rich.table import Table
+
     from fastslow.launch.internalize import Settings, internalize_run
     from fastslow.runs.folder import INTERNALIZED
     from fastslow.runs.view import PlainView
@@ -222,15 +223,15 @@ def internalize(
         epochs, batch, learning_rate, per_problem, held_back, patience, score, sample, steps, microbatch
     )
     other = read_task(also, "--also") if also else None
-    numbers = internalize_run(run, out, settings, step=checkpoint, also=other, trust=trust, view=PlainView(console))
+    numbers = internalize_run(run, out, settings, step=checkpoint, also=other, trust=trust, view=PlainView(console()))
     table = Table("text", "reward before", "reward after", "KL before", "KL after")
     for label, before in numbers["before"].items():
         scores = (before, numbers["after"][label])
         rewards = (f"{each['mean']:.3f} ({each['low']:.3f} to {each['high']:.3f})" for each in scores)
         table.add_row(label, *rewards, *(f"{each['kl']:.4f}" for each in scores))
-    console.print(table)
+    console().print(table)
     kept = "" if numbers["kept"] is None else f"{numbers['kept']:.0%} of the reward with text is kept without it; "
-    console.print(
+    console().print(
         f"{kept}{numbers['rollouts']:,} rollouts of {numbers['problems']:,} problems, {numbers['seconds']:,.0f} s of "
         f"training; written to {out or run / INTERNALIZED}",
         highlight=False,
@@ -250,10 +251,12 @@ def evaluate(
     """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
     chosen = checked_split(split)
     loading()
+    from rich.table import Table
+
     from fastslow.launch.evaluate import evaluate_run
 
     with results(as_json) as write:
-        with console.status("evaluating"):
+        with console().status("evaluating"):
             scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
         if as_json:
             contexts = {label: score.to_dict() for label, score in scores.items()}
@@ -264,7 +267,7 @@ def evaluate(
             mean = f"{score.mean:.3f} ({score.low:.3f} to {score.high:.3f})"
             best = f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})"
             table.add_row(label, score.context, mean, best, str(score.problems), f"{score.response_length:.0f}")
-        console.print(table)
+        console().print(table)
 
 
 def serve(
@@ -290,9 +293,9 @@ def serve(
     url = f"http://{shown}:{listening.getsockname()[1]}"
 
     def ready(session: Session) -> None:
-        console.print(f"serving {', '.join(session.models)}; Ctrl+C ends it", highlight=False, soft_wrap=True)
+        console().print(f"serving {', '.join(session.models)}; Ctrl+C ends it", highlight=False, soft_wrap=True)
         for line in (f"OPENAI_BASE_URL={url}/v1", f"ANTHROPIC_BASE_URL={url}"):
-            console.print(f"export {line} {line.partition('_')[0]}_API_KEY={key}", highlight=False, soft_wrap=True)
+            console().print(f"export {line} {line.partition('_')[0]}_API_KEY={key}", highlight=False, soft_wrap=True)
 
     with suppress(KeyboardInterrupt):
         serve_run(run, listening, key, step=checkpoint, trust=trust, ready=ready)
@@ -308,11 +311,13 @@ def divergence(
     """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
     chosen = checked_split(split)
     loading()
+    from rich.table import Table
+
     from fastslow.launch.evaluate import measure_divergence
     from fastslow.runs.frames import DIVERGENCE
 
     with results(as_json) as write:
-        with console.status("measuring") as status:
+        with console().status("measuring") as status:
             rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update, trust=trust)
         if as_json:
             write({"run": run, "split": chosen, "checkpoints": [asdict(row) for row in rows], "file": run / DIVERGENCE})
@@ -323,8 +328,8 @@ def divergence(
         for row in rows:
             shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
             table.add_row(str(row.step), row.context, *shown)
-        console.print(table)
-        console.print(f"written to {run / DIVERGENCE}", highlight=False)
+        console().print(table)
+        console().print(f"written to {run / DIVERGENCE}", highlight=False)
 
 
 def export(
@@ -346,4 +351,4 @@ def export(
     made = export_run(run, folder, checkpoint, internalized=internalized, dtype=dtype, trust=trust)  # type: ignore[arg-type]
     stored = json.loads((made / "config.json").read_text()).get("dtype")
     smaller = "; --dtype bfloat16 rounds them to half the size" if stored == "float32" and not dtype else ""
-    console.print(f"exported to {made}, weights in {stored}{smaller}", soft_wrap=True)
+    console().print(f"exported to {made}, weights in {stored}{smaller}", soft_wrap=True)

@@ -12,21 +12,28 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError, FastSlowWarning
-from fastslow.base.terminal import Terminal
 from fastslow.base.text import redacted
 from fastslow.runs import files
 
 if TYPE_CHECKING:
+    from fastslow.base.terminal import Terminal
     from fastslow.tasks.base import Split
 
-console = Terminal()
+
+@cache
+def console(*, stderr: bool = False) -> Terminal:
+    """Where commands print. rich is imported when something is printed: `--help` does without it."""
+    from fastslow.base.terminal import Terminal
+
+    return Terminal(stderr=stderr)
+
 
 RecipeFile = Annotated[Path, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
@@ -81,22 +88,22 @@ def checked_split(split: str) -> Split:
 
 def loading(what: str = "torch, transformers and the model") -> None:
     """Tell whoever watches a terminal that loading begins, before the imports that take long, and silence the libraries."""
-    console = Terminal(stderr=True)
-    if console.is_terminal and os.environ.get("RANK", "0") == "0":
-        console.print(Text(f"loading {what} …", style="dim"), soft_wrap=True)
+    screen = console(stderr=True)
+    if screen.is_terminal and os.environ.get("RANK", "0") == "0":
+        screen.print(f"loading {what} …", style="dim", highlight=False, soft_wrap=True)
     quiet()
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
     """The function that says on stderr what is being done: in one place of a terminal, in lines elsewhere."""
-    console = Terminal(stderr=True)
-    if console.is_terminal:
-        with console.status(what) as status:
+    screen = console(stderr=True)
+    if screen.is_terminal:
+        with screen.status(what) as status:
             yield status.update
         return
-    console.print(what, soft_wrap=True)
-    yield lambda text: console.print(text, soft_wrap=True)
+    screen.print(what, soft_wrap=True)
+    yield lambda text: screen.print(text, soft_wrap=True)
 
 
 def quiet() -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
-@without_bars()
 def export_run(
     folder: str | Path,
     target: str | Path,
@@ -70,7 +69,8 @@ def export_run(
         **code,
     }
     # A harness writes the prompts into its messages itself.
-    save_policy(snapshot, target, None if code else best.texts.get(SYSTEM), others, dtype)
+    with without_bars():
+        save_policy(snapshot, target, None if code else best.texts.get(SYSTEM), others, dtype)
     return target
 
 
