@@ -138,7 +138,9 @@ def test_a_changed_file_is_not_run(exported: Path, tmp_path: Path) -> None:
 
 
 def test_what_an_exported_harness_asks_wrongly_is_refused_to_it() -> None:
-    asks = "for name in ('no', [], {}, 1):\n  try: ask('x', component=name)\n  except RuntimeError: refused.append(name)"
+    asks = (
+        "for name in ('no', [], {}, 1):\n  try: ask('x', component=name)\n  except RuntimeError: refused.append(name)"
+    )
     code = "def solve(problem, ask, tools):\n refused = []\n " + asks.replace("\n", "\n ") + "\n return len(refused)"
     assert Harness(code, "solve(problem, ask, tools)", {"system": ""}).solve({}, lambda _: "x") == "4"
 
