@@ -24,6 +24,7 @@ import time
 import unittest
 from collections import Counter
 from collections.abc import Iterable
+from types import CodeType
 from typing import Any
 
 from benchmarks.judge_corpus.forged import forgeries
@@ -66,7 +67,7 @@ def _run(pair: Pair) -> None:
     for test in pair.tests if isinstance(pair.tests[0], Stdio) else ():
         sys.stdin, printed = io.StringIO(test.stdin), io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(pair.source, "answer.py", "exec"), {"__name__": "__main__"})
+            exec(_compiled(pair.source), {"__name__": "__main__"})
         assert printed.getvalue().split() == test.stdout.split()
     if isinstance(pair.tests[0], Stdio):
         return
@@ -74,13 +75,13 @@ def _run(pair: Pair) -> None:
     sys.modules["solution"] = sys.modules["answer"] = module
     space: dict[str, Any] = vars(module)
     for part in (pair.setup, pair.source):
-        exec(part, space)
+        exec(_compiled(part), space)
     for test in pair.tests:
         if isinstance(test, tuple):
             assert eval(test[0], space) == test[1]
             continue
         before = set(space)
-        exec(test, space)
+        exec(_compiled(test), space)
         new = [space[name] for name in set(space) - before]
         if pair.entry:
             space["check"](space[pair.entry])
@@ -92,6 +93,10 @@ def _run(pair: Pair) -> None:
                 assert result.testsRun > len(result.skipped)
             elif callable(each) and getattr(each, "__name__", "").startswith("test_"):
                 each()
+
+
+def _compiled(source: str) -> CodeType:
+    return compile(source, "pair.py", "exec", dont_inherit=True)
 
 
 def corpus() -> list[Pair]:

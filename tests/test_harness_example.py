@@ -18,7 +18,7 @@ from fastslow.base.errors import RunError
 from fastslow.fast.reflection import LocalChat
 from fastslow.launch import start
 from fastslow.launch.assembly import open_policy, open_snapshot
-from fastslow.launch.harness import load_harness
+from fastslow.launch.harness import Harness, load_harness
 from fastslow.launch.serve import serve_run, session_of
 from fastslow.models.load import load_to_ask
 from fastslow.recipe import load_recipe
@@ -135,6 +135,14 @@ def test_a_changed_file_is_not_run(exported: Path, tmp_path: Path) -> None:
         load_harness(tmp_path)
     with pytest.raises(RunError, match=r"has no harness\.json"):
         load_harness(tmp_path / "nowhere")
+
+
+def test_what_an_exported_harness_asks_wrongly_is_refused_to_it() -> None:
+    asks = (
+        "for name in ('no', [], {}, 1):\n  try: ask('x', component=name)\n  except RuntimeError: refused.append(name)"
+    )
+    code = "def solve(problem, ask, tools):\n refused = []\n " + asks.replace("\n", "\n ") + "\n return len(refused)"
+    assert Harness(code, "solve(problem, ask, tools)", {"system": ""}).solve({}, lambda _: "x") == "4"
 
 
 def test_the_harness_is_served_beside_the_policy(trained: Path) -> None:

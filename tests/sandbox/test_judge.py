@@ -37,6 +37,15 @@ RIGHT = [
     "evaluated expression", "evaluated with a variable", "evaluated repr", "pickled data", "pickled arrays",  # code in tests
     "class imported under another name", "class that compares with its own", "class whose text is compared",
     "capitalised function", "big lists in place", "many cases in place",
+    "chainmap equals", "urllib and ipaddress and uuid", "nan within containers", "identity of what is given back",
+    "memoize identity", "mutable defaults and aliasing", "a list of the module given again",  # the same again
+    "async semaphores concurrency", "coroutines of the test", "events by class", "filters by a class of the test",
+    "checks of annotations", "types of the library given", "datetime now patched",  # functions and classes that are lent
+    "protocol checks on the test's objects", "generator protocols", "getattr and attribute dicts",
+    "words of one object leave others alone", "arithmetic of a float of its own",
+    "leetcode remove duplicates custom judge", "leetcode design with operations list", "leetcode interactive guess api",
+    "test patches a global of the answer", "patch helper by module name", "monkeypatch by hand",  # replaced by the test
+    "warning class of its own expected",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}
 GENERATED = list(styles.generated("right"))[::23]
@@ -67,6 +76,27 @@ SHARED = (
     "executed",
     "imported file",
     "marshalled",
+    "types as",
+    "a class of its own as a method",
+    "operator gives",
+    "fooled",
+    "difference",
+    "solution object minus",
+    "with a verdict",
+    "the test's object",
+    "an object of the test",
+    "dataclass of the test",
+    "return value set",
+    "endless rows",
+    "at a negative place",
+    "over the wire",
+    "sourceless",
+    "run by path",
+    "run from a zip",
+    "nonlocal accumulations",
+    "match emptied",
+    "assertion in a decorated test",
+    "swallowed doubt",
 )
 FORGED = [
     *list(forged.forgeries())[::9],

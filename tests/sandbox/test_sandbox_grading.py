@@ -550,3 +550,9 @@ def test_what_is_like_plain_data_comes_over_as_that() -> None:
     assert over((date(2024, 2, 29), time(1, 2), datetime(2024, 1, 1), timedelta(days=-1))) == (
         date(2024, 2, 29), time(1, 2), datetime(2024, 1, 1), timedelta(days=-1)
     )  # fmt: skip
+
+
+def test_a_program_may_print_as_much_as_it_must() -> None:
+    must = Stdio("", "x" * 600_000)
+    assert run_tests("print('x' * 600_000)", [must])[0] == 1
+    assert "prints without end" in run_tests("while True: print('x' * 1000)", [must], seconds=20)[1]

@@ -15,14 +15,15 @@ ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CALLS = {
     "x86_64": {
         "read": 0, "write": 1, "mmap": 9, "ioctl": 16, "getpid": 39, "socket": 41, "connect": 42, "sendto": 44,
-        "socketpair": 53, "clone": 56, "execve": 59, "kill": 62, "fcntl": 72, "ptrace": 101,
+        "socketpair": 53, "clone": 56, "msgctl": 71, "execve": 59, "kill": 62, "fcntl": 72, "ptrace": 101,
         "tgkill": 234, "openat": 257, "unlinkat": 263,
         "prlimit64": 302, "getrandom": 318, "clone3": 435, "close_range": 436, "openat2": 437,
     },
     "aarch64": {
         "read": 63, "write": 64, "mmap": 222, "ioctl": 29, "getpid": 172, "socket": 198, "connect": 203, "sendto": 206,
-        "socketpair": 199, "clone": 220, "execve": 221, "kill": 129, "fcntl": 25, "ptrace": 117, "tgkill": 131, "openat": 56,
-        "unlinkat": 35, "prlimit64": 261, "getrandom": 278, "clone3": 435, "close_range": 436, "openat2": 437,
+        "socketpair": 199, "clone": 220, "msgctl": 187, "execve": 221, "kill": 129, "fcntl": 25, "ptrace": 117,
+        "tgkill": 131, "openat": 56, "unlinkat": 35, "prlimit64": 261, "getrandom": 278,
+        "clone3": 435, "close_range": 436, "openat2": 437,
     },
 }  # fmt: skip
 
@@ -74,6 +75,8 @@ DECISIONS = [
     ("fcntl", (5, 15), NOT_PERMITTED, NOT_PERMITTED),
     ("ioctl", (5, 0x5401), ALLOW, ALLOW),
     ("ioctl", (5, 0x8901), NOT_PERMITTED, NOT_PERMITTED),
+    ("ioctl", (5, 0x40086602), ALLOW, NOT_PERMITTED),  # flags of a file
+    ("msgctl", (0, 0), NOT_PERMITTED, NOT_PERMITTED),
     ("openat", (-100, 4096, os.O_RDONLY | os.O_CLOEXEC), ALLOW, ALLOW),
     ("openat", (-100, 4096, os.O_RDWR), ALLOW, NOT_PERMITTED),
     ("openat", (-100, 4096, os.O_WRONLY | os.O_CREAT), ALLOW, NOT_PERMITTED),

@@ -109,7 +109,7 @@ class Harness:
 
     def _messages(self, messages: Any, component: Any, **_: Any) -> list[Message]:
         name = next(iter(self.prompts)) if component is None else component
-        if name not in self.prompts:
+        if not isinstance(name, str) or name not in self.prompts:
             raise Refused(
                 f"there is no component {one_line(name, 60)!r} to ask; expected one of {', '.join(self.prompts)}"
             )

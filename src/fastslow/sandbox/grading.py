@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
 from fastslow.sandbox.inside.pieces import has_checks
-from fastslow.sandbox.runner import Limits, Outcome, run
+from fastslow.sandbox.runner import OUTPUT, Limits, Outcome, run
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 VALID_PYTHON = "Write complete Python that runs as it stands, and put nothing but Python into the block."
@@ -206,7 +206,8 @@ class _Words:
 
 def _run_programs(source: str, tests: list[Stdio], shown: int | None, limits: Limits) -> tuple[float, str]:
     for number, test in enumerate(tests):
-        outcome, _ = run(source, None, limits, stdin=test.stdin)
+        longest = OUTPUT + len(test.stdout.encode("utf-8", "surrogatepass"))
+        outcome, _ = run(source, None, replace(limits, output=longest), stdin=test.stdin)
         printed = outcome.stdout
         quoted = shown is None or number < shown
         where = f"In test {number + 1} of {len(tests)}," if len(tests) > 1 else "In the test,"

@@ -29,6 +29,8 @@ LARGEST = 2**20
 """Bytes of one message."""
 _START = 30.0
 """Seconds in which the process that forks must have started."""
+_DEEPEST = 100
+"""Lists in lists that a message may have."""
 _LONGEST = 300
 """Characters of an exception's message that are kept."""
 
@@ -169,16 +171,16 @@ async def _said(reader: asyncio.StreamReader, seconds: float) -> Any:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    while (line := await reader.readline()) == b"\n":
-        pass
-    return line
+    """What was said last of how the process ended has a line of its own, which may leave an empty one."""
+    line = await reader.readline()
+    return await reader.readline() if line == b"\n" else line
 
 
 def _checked(said: Any, job: Job) -> dict[str, Any] | Ended:
     """A request, or how the run ended."""
     ended = Ended(reason="output", words="it wrote something else than requests to its channel")
-    match said:
-        case {"ask": {"messages": _, "component": _, "max_tokens": _, "stop": _}}:
+    match said if _shallow(said) else b"?":
+        case {"ask": {"messages": _, "component": _, "max_tokens": _, "stop": _, **more}} if not more:
             return {"ask": said["ask"]}
         case {"tool": str(name), "arguments": list(arguments), "named": dict(named)}:
             return {"tool": name, "arguments": arguments, "named": named}
@@ -203,6 +205,17 @@ def _checked(said: Any, job: Job) -> dict[str, Any] | Ended:
         case b"":
             ended = Ended(reason="crash", words="it closed its channel")
     return ended
+
+
+def _shallow(said: Any) -> bool:
+    """Whether there is an end to a message within the depth that all that reads it can follow."""
+    level = [[said]]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+        level = [part for part in level if isinstance(part, dict | list)]
+        if not level:
+            return True
+    return False
 
 
 def plain(value: Any) -> Any:

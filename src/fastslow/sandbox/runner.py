@@ -116,6 +116,8 @@ class Limits:
     layers: Sequence[str] | None = None
     wall: float | None = None
     """Seconds on the clock; None is twice the seconds of work, and one more."""
+    output: int = OUTPUT
+    """Bytes of standard output."""
     readable: Sequence[str] = ()
     """Files and folders of this machine that can be read, beside Python's."""
     processes: bool = False
@@ -163,6 +165,7 @@ def run(
         "packages": _package_folders() if limits.packages else [],
         "seconds": max(1, math.ceil(limits.seconds)),
         "wall": limits.clock,
+        "output": limits.output,
         "readable": [*limits.readable, *((*_PROGRAMS, os.path.realpath(sys.executable)) if limits.processes else ())],
         "file": file,
         "folders": list(folders),
@@ -260,7 +263,7 @@ def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str | socket.socket)
             os.close(output_end)
             os.close(errors_end)
             report_end.close()
-        limits = {output: OUTPUT, errors: OUTPUT, report.fileno(): _REPORT}
+        limits = {output: job["output"], errors: OUTPUT, report.fileno(): _REPORT}
         (*texts, told), over = _collect(report, limits, job["wall"] + _GRACE)
     said = wire.merged(told)
     stdout, stderr = (text.decode("utf-8", "replace") for text in texts)

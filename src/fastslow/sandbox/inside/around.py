@@ -7,6 +7,7 @@ call warns of and logs is repeated in the test, where that speaks of warnings or
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import importlib
@@ -52,6 +53,8 @@ class Watched:
         self._heard = [name for name, words in _HEARD.items() if any(word in code for word in words)]
         self._seeds: list[tuple[str, Any]] = []
         self._patches: list[Any] = []
+        self._set = {place: _found(*place) for place in _assigned(code)}
+        self.raised: list[Warning] = []
         self._hook(random, "seed", lambda value=None, *_: self._seeds.append(("random", value)))
         if "numpy" in code or "np." in code:
             with contextlib.suppress(ImportError):
@@ -100,12 +103,17 @@ class Watched:
             for name in _REPLACED
             if (now := getattr(builtins, name)) is not self._own[name]
         ]
+        for (home, name), own in self._set.items():
+            if (now := _found(home, name)) is not own:
+                patches.append([home, [name], pack(now)])
         for patch in self._patches:
-            home, place = patch.target, [patch.attribute]
-            if isinstance(home, type) and not isinstance(home, Mirror):  # the answer's own are replaced there already
-                home, place = sys.modules[home.__module__], [*home.__qualname__.split("."), *place]
-            if isinstance(home, ModuleType):
-                patches.append([home.__name__, place, pack(getattr(patch.target, patch.attribute))])
+            target, place = patch.target, [patch.attribute]
+            if isinstance(target, type) and not isinstance(
+                target, Mirror
+            ):  # the answer's own are replaced there already
+                target, place = sys.modules[target.__module__], [*target.__qualname__.split("."), *place]
+            if isinstance(target, ModuleType) and target.__name__ not in ANSWER:  # which has been told itself
+                patches.append([target.__name__, place, pack(getattr(patch.target, patch.attribute))])
         if patches:
             told["patches"] = patches
         return told
@@ -118,12 +126,52 @@ class Watched:
         if isinstance(read := reply.get("read"), int) and sys.stdin is not self._stdin:
             sys.stdin = io.StringIO(self._given[max(read, 0) :])
         for kind, message in reply.get("warned", ()):
-            found = vars(builtins).get(kind)
+            found = vars(builtins).get(kind) or getattr(sys.modules["tests"], str(kind), None)
             known = isinstance(found, type) and issubclass(found, Warning)
-            with contextlib.suppress(Warning):
+            try:
                 warnings.warn(str(message), found if known else UserWarning, stacklevel=2)
+            except Warning as error:  # the test wants that
+                self.raised.append(error)
         for name, level, message in reply.get("logged", ()):
             logging.getLogger(str(name)).log(int(level), "%s", message)
+
+
+def _assigned(code: str) -> set[tuple[str, str]]:
+    """What a test assigns in modules of Python's library: `time.time = …`."""
+    targets = [each for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Assign) for each in node.targets]
+    pairs = {
+        (each.value.id, each.attr)
+        for each in targets
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+    }
+    return {
+        (home, name) for home, name in pairs if home in sys.stdlib_module_names and name not in (*_PRINTED, "stdin")
+    }
+
+
+def _found(home: str, name: str) -> Any:
+    return getattr(importlib.import_module(home), name, None)
+
+
+class Answer(ModuleType):
+    """The answer as a module, for tests that import it, or replace something in it."""
+
+    def __init__(self, name: str, judge: Any, known: set[str]) -> None:
+        super().__init__(name)
+        vars(self).update(_judge=judge, _known=known)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._known or name.startswith("__"):
+            raise AttributeError(f"the code does not define '{name}'")
+        return self._judge.value(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._judge.ask("set", name, value)
+        self._known.add(name)
+
+    def __delattr__(self, name: str) -> None:
+        self._judge.ask("unset", name)
+        self._known.discard(name)
 
 
 class Surroundings:
@@ -147,7 +195,7 @@ class Surroundings:
             importlib.import_module(home).seed(self._unpack(seed))
         for home, (*inner, name), packed in told.get("patches", ()):
             with contextlib.suppress(ImportError, AttributeError):  # where the answer has none, it uses none
-                target: Any = importlib.import_module("answer" if home in ANSWER else home)
+                target: Any = importlib.import_module(home)
                 for each in inner:
                     target = getattr(target, each)
                 self._stack.callback(setattr, target, name, getattr(target, name))

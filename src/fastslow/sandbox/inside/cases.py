@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .handles import Unsure
+from .doubt import Unsure
 
 
 def run_case(case: Any) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,10 +21,12 @@ from .pieces import JUDGE, is_assertion, names_of
 
 ANSWER, CHANGED = "answer", "changed"
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise)
-_BRANCHES = (ast.For, ast.AsyncFor, ast.While, ast.If)
+_BRANCHES = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.Match)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MANY, _TOO_MANY = 10_000, -1
-_ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+ATOMS = frozenset((type(None), bool, int, float, str, bytes))
+ATOM = "atom"
+"""In the place of what was there before, where nothing but such a value was set in an object of the test."""
 _ELSEWHERE = (Handle, Mirror, ModuleType, FunctionType, FrameType, CodeType)
 """Kinds of values that lead to all there is, and are known otherwise."""
 
@@ -112,6 +114,7 @@ class Flow(Examination):
         self._number = 0
         self._functions: dict[str, set[str]] = {}
         self._origins: dict[tuple[str, str], set[str]] = {}
+        self._elsewhere: dict[tuple[str, str], str] = {}
         self._statements: dict[int, tuple[str, set[str]]] = {}
         self._notes: list[tuple[Any, ...]] = []
         self._iterators: dict[int, tuple[Any, set[int]]] = {}
@@ -142,6 +145,9 @@ class Flow(Examination):
 
     def _around(self, node: ast.stmt, scope: str) -> Iterable[ast.stmt]:
         """A statement with notes before and after."""
+        if isinstance(node, ast.Nonlocal | ast.Global):
+            above = scope.rpartition("/")[0] if isinstance(node, ast.Nonlocal) else ""
+            self._elsewhere.update(((scope, name), above) for name in node.names)
         if isinstance(node, _SIMPLE):
             yield self._note("statement", node, scope, self._used(node))
         if isinstance(node, _BRANCHES):  # what it may change depends on what it asks, even where it does nothing
@@ -154,7 +160,7 @@ class Flow(Examination):
             for field in ("body", "orelse", "finalbody"):
                 if isinstance(getattr(node, field, None), list):
                     setattr(node, field, self._body(getattr(node, field), scope))
-            for handler in getattr(node, "handlers", ()):
+            for handler in getattr(node, "handlers", getattr(node, "cases", ())):
                 handler.body = self._body(handler.body, scope)
             if isinstance(node, ast.With | ast.AsyncWith):
                 used = set().union(*(self._used(item.context_expr) for item in node.items))
@@ -199,11 +205,11 @@ class Flow(Examination):
             compares = isinstance(test, ast.Compare) and len(test.ops) == 1
             if compares and isinstance(test.ops[0], ast.Is | ast.IsNot):  # type: ignore[attr-defined]
                 return [set(), set()]  # which object it is depends on no contents
-            return [self._used(side) for side in ([test.left, test.comparators[0]] if compares else [test])]  # type: ignore[attr-defined]
+            return [self._used(_looked_up(side)) for side in ([test.left, test.comparators[0]] if compares else [test])]  # type: ignore[attr-defined]
         if isinstance(node, ast.Expr) and is_assertion(node.value):
             given = node.value.args  # type: ignore[attr-defined]
             alone = node.value.func.attr in ("assertTrue", "assertFalse")  # type: ignore[attr-defined]
-            return [self._used(argument) for argument in given[: 1 if alone else 2]]
+            return [self._used(_looked_up(argument)) for argument in given[: 1 if alone else 2]]
         return None
 
     def note(self, place: int) -> None:
@@ -235,7 +241,7 @@ class Flow(Examination):
             case "moved":
                 used, whole, partly = about
                 origins = self._of(frame, scope, used)
-                self._origins.update({(scope, name): set(origins) for name in whole})
+                self._origins.update({self._home(scope, name): set(origins) for name in whole})
                 self._add(scope, partly, origins)
             case "checked":
                 self._judge.counted()
@@ -247,7 +253,13 @@ class Flow(Examination):
 
     def _add(self, scope: str, names: set[str], origins: set[str]) -> None:
         for name in names:
-            self._origins.setdefault((scope, name), set()).update(origins)
+            self._origins.setdefault(self._home(scope, name), set()).update(origins)
+
+    def _home(self, scope: str, name: str) -> tuple[str, str]:
+        """Where a variable is, which a function may have from around it."""
+        while (scope, name) in self._elsewhere:
+            scope = self._elsewhere[scope, name]
+        return scope, name
 
     def _of(self, frame: FrameType, scope: str, names: set[str]) -> set[str]:
         found: set[str] = set()
@@ -256,7 +268,7 @@ class Flow(Examination):
             value = _value(frame, name)
             if isinstance(value, Handle | Mirror):
                 found.add(ANSWER)
-            elif changed and not (_reached(value) | self._behind(value)).isdisjoint({*changed, _TOO_MANY}):
+            elif changed and not (_reached(value, changed) | self._behind(value)).isdisjoint({*changed, _TOO_MANY}):
                 found.add(CHANGED)
             inner = scope
             while True:
@@ -282,7 +294,8 @@ class Flow(Examination):
     def _rearranged(self) -> bool:
         """Whether all that was changed still has as many elements, or the same ones, so that nothing can be missing."""
         return all(
-            type(value).__name__ == "ndarray"
+            before is ATOM
+            or type(value).__name__ == "ndarray"
             or (isinstance(value, list) and sorted(map(repr, value)) == sorted(map(repr, before)))
             for value, before in self._judge.changes.values()
         )
@@ -327,7 +340,13 @@ class _Tried(ast.NodeTransformer):
 
 def _asked(node: Any) -> ast.expr:
     """What a loop goes through, or what it or a branch depends on."""
-    return node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test
+    return getattr(node, {ast.For: "iter", ast.AsyncFor: "iter", ast.Match: "subject"}.get(type(node), "test"))
+
+
+def _looked_up(node: ast.expr) -> ast.expr:
+    """`xs` of `xs[n]`: what is found there was there, whoever says where to look."""
+    plain = isinstance(node, ast.Subscript) and not any(isinstance(each, ast.Call) for each in ast.walk(node.slice))
+    return _looked_up(node.value) if plain else node  # type: ignore[attr-defined]
 
 
 def _value(frame: FrameType, name: str) -> Any:
@@ -343,8 +362,13 @@ def _written(node: ast.stmt) -> set[str]:
     its arguments is known otherwise."""
     names = _stored(node)
     for each in ast.walk(node):
-        if isinstance(each, ast.Expr | ast.Attribute | ast.Subscript):
-            names |= names_of(each)
+        stored = isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load)
+        if (
+            stored
+            or isinstance(each, ast.Expr)
+            or (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute))
+        ):
+            names |= names_of(getattr(each, "func", each))
     return names
 
 
@@ -355,8 +379,9 @@ def _is_bare(node: ast.stmt) -> bool:
     return isinstance(inner, ast.Name)
 
 
-def _reached(value: Any) -> set[int]:
-    """The ids of all that a value leads to, itself among them; with `_TOO_MANY` where that is not all."""
+def _reached(value: Any, wanted: Collection[int] = ()) -> set[int]:
+    """The ids of all that a value leads to, itself among them, up to one that is wanted; with `_TOO_MANY` where that is not
+    all."""
     seen, new = set[int](), [value]
     while new:
         each = new.pop()
@@ -364,7 +389,9 @@ def _reached(value: Any) -> set[int]:
             return seen | {_TOO_MANY}
         if id(each) not in seen and not isinstance(each, _ELSEWHERE) and _of_the_test(each):
             seen.add(id(each))
-            new += [part for part in gc.get_referents(each) if type(part) not in _ATOMS]
+            if id(each) in wanted:
+                return seen
+            new += [part for part in gc.get_referents(each) if type(part) not in ATOMS]
     return seen
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -36,6 +37,9 @@ _MAKERS = frozenset(
 )
 
 
+_RUNS = ("exec", "import", "marshal.loads")
+
+
 def watch(
     text: str, file: str, folder: str, known: Callable[[str], bool], refuse: Callable[[str], BaseException]
 ) -> None:
@@ -58,13 +62,16 @@ def watch(
     def by_the_test(frame: FrameType | None) -> bool:
         return frame is not None and frame.f_back is not None and frame.f_back.f_code.co_filename == file
 
+    def written(path: str) -> bool:
+        relative = not path.startswith(("/", "<")) and os.path.lexists(path.partition("/")[0])
+        return bool(path) and (relative or path.startswith(folder))
+
     def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in _RUNS and written(_file_of(event, args, inspect.currentframe())):
+            raise refuse("it runs a file that the code may have written")
         if event == "pickle.find_class":
             if not _makes_data(*map(str, args)):
                 raise refuse(f"it unpickles `{args[0]}.{args[1]}`")
-        elif event == "exec":
-            if args[0].co_filename.startswith(folder):
-                raise refuse("it runs a file that the code may have written")
         elif event in ("compile", "marshal.loads") and by_the_test(inspect.currentframe()):
             source = args[0] if event == "compile" else b""
             words = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
@@ -72,6 +79,13 @@ def watch(
                 raise refuse("it runs code that is not in the test")
 
     sys.addaudithook(hook)
+
+
+def _file_of(event: str, args: tuple[Any, ...], frame: FrameType | None) -> str:
+    """Where the code is that is run now. What is imported as compiled may forge its name."""
+    if event == "marshal.loads" and frame is not None and frame.f_back is not None:
+        return str(frame.f_back.f_locals.get("bytecode_path", ""))
+    return str(args[0].co_filename if event == "exec" else args[1] or "" if event == "import" else "")
 
 
 def _makes_data(home: str, name: str) -> bool:

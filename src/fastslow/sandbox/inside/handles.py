@@ -19,6 +19,8 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
+from .doubt import Given, Unsure
+
 LONGEST = 10_000
 """Elements that an iterator of the answer is asked for by `in`."""
 _DATA = {kind.__name__: kind for kind in (int, float, str, bytes, list, tuple, dict, set, frozenset)}
@@ -51,6 +53,8 @@ _ASKED_BY_NUMPY = frozenset(
 """What takes part in operations of numpy's: an object that is in the place of an array would make their results."""
 _OPERATORS = "add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift"
 _ARITHMETIC = frozenset(f"{way}{name}" for name in _OPERATORS.split() for way in ("", "r", "i"))
+_DIFFERENCES = ("sub", "rsub", "isub")
+"""Of numbers: what a test takes of a result and what it expects."""
 
 
 TRUTHS = frozenset(("empty", "hasnans", "is_unique", "is_monotonic_increasing", "is_monotonic_decreasing"))
@@ -60,14 +64,11 @@ TRUTHS = frozenset(("empty", "hasnans", "is_unique", "is_monotonic_increasing", 
 class Standing(IntEnum):
     """How far the word of an object is taken."""
 
+    DERIVED = -1  # what an operator made of data and an object that is in the place of data
     WORD = 0  # what an object of an unknown class gave: its truth is no evidence
     UNKNOWN = 1  # an object of a class that the test does not name
     NAMED = 2  # an object of a class that the test names, made by the answer
     MADE = 3  # an object that the test has made
-
-
-class Unsure(BaseException):
-    """A test that cannot be judged, and why."""
 
 
 @cache
@@ -138,6 +139,9 @@ class Handle:
     def __delattr__(self, name: str) -> None:
         facts(self)[0].ask("delattr", self, name)
 
+    def __dir__(self) -> Any:
+        return facts(self)[0].ask("dir", self)
+
     __copy__ = _Copied()
 
     def __deepcopy__(self, _: Any) -> Any:
@@ -153,7 +157,7 @@ class Handle:
     def __bool__(self) -> bool:
         judge, _, standing = facts(self)
         operations = vars(type(self))["_operations"]
-        if standing == Standing.WORD:
+        if standing <= Standing.WORD:
             raise judge.unsure("it rests on the truth of what an object in the place of data gave")
         if "bool" in operations:
             return judge.ask("op", "bool", self) is True
@@ -199,6 +203,12 @@ class Mirror(type):
 
     def __contains__(cls, item: Any) -> bool:
         return _contains(cls, item)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        """A protocol of the answer's looks at the object."""
+        if type.__instancecheck__(cls, value) or isinstance(value, Handle) or not is_named(cls):
+            return type.__instancecheck__(cls, value)
+        return cls._own_facts()[0].ask("isinstance", value, cls) is True
 
     def __setattr__(cls, name: str, value: Any) -> None:
         cls._own_facts()[0].ask("setattr", cls, name, value)
@@ -274,7 +284,7 @@ def _derived(name: str, above: str = "") -> Any:
 
 
 def _forward(name: str) -> Callable[..., Any]:
-    def operate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         judge, _, standing = facts(self)
         if name in _COMPARING or name == "contains":
             return _compare(self, name, args[0])
@@ -285,20 +295,34 @@ def _forward(name: str) -> Callable[..., Any]:
         )
         if name == "enter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]:
             return self
-        if (
-            standing <= Standing.UNKNOWN
-            and name in _ARITHMETIC
-            and not any(isinstance(x, Handle) for x in (value, *args))
-        ):
-            raise judge.unsure(
-                f"it rests on what `{type(self).__name__}`, in the place of data, makes of the test's data"
-            )
+        if standing == Standing.DERIVED or (name in _ARITHMETIC and _of_data(standing, name, args[0])):
+            return _made(self, name, args, value)
         asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
-        if asks and standing == Standing.WORD and isinstance(value, Handle):
-            return _as_word(value)
-        return weighed(judge, standing, f"__{name}__", value) if asks else value
+        word = asks and standing == Standing.WORD and isinstance(value, Handle)
+        if word or not asks:
+            return _standing(value, Standing.WORD) if word else value
+        return weighed(judge, standing, f"__{name}__", value)
 
-    return operate
+    return forward
+
+
+def _made(self: Any, name: str, args: Any, value: Any) -> Any:
+    """What an operator made of an object and data: of a number with methods of its own what the number makes of it."""
+    if isinstance(value, Handle) and name in _ARITHMETIC:
+        return _standing(value, Standing.DERIVED)
+    judge = facts(self)[0]
+    plain = judge.ask("plain", self) if name in _ARITHMETIC else []
+    if plain and getattr(plain[0], f"__{name}__", lambda *_: ...)(*args) == value:
+        return value
+    raise judge.unsure(f"it rests on what `{type(self).__name__}`, in the place of data, makes of the test's data")
+
+
+def _of_data(standing: Standing, name: str, other: Any) -> bool:
+    """Whether an operator tells an object what is expected, and may say that nothing is missing."""
+    if isinstance(other, Handle):
+        return False
+    difference = name in _DIFFERENCES and isinstance(other, int | float | complex)
+    return standing <= (Standing.NAMED if difference else Standing.UNKNOWN)
 
 
 def _left(judge: Any, this: Any, name: str, kind: Any = None, error: Any = None, *others: Any) -> Any:
@@ -320,6 +344,10 @@ def _compare(self: Any, name: str, other: Any) -> Any:
     is_object = isinstance(other, Handle)
     enough = Standing.NAMED if is_object else Standing.MADE
     if max(standing, facts(other)[2] if is_object else standing) < enough:
+        if standing == Standing.DERIVED and not is_object:
+            raise judge.unsure(
+                f"it compares what `{type(self).__name__}`, in the place of data, made of the test's data"
+            )
         if not is_object and (plain := judge.ask("plain", self)):  # a number with methods of its own, say
             return getattr(type(plain[0]), f"__{name}__", lambda *_: NotImplemented)(plain[0], other)
         if name in ("eq", "ne") and not is_object:
@@ -342,20 +370,30 @@ def weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
         return value
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
-    if isinstance(value, Handle):
-        if standing == Standing.NAMED == facts(value)[2] and name.startswith("__"):
+    if standing == Standing.DERIVED and (doubted or isinstance(value, Handle)):
+        if isinstance(value, Handle):
+            return _standing(value, Standing.DERIVED)
+        raise judge.unsure(f"it rests on what an object in the place of data made of the test's data (`{name}`)")
+    if isinstance(value, Handle | type):
+        if isinstance(value, Handle) and standing == Standing.NAMED == facts(value)[2] and name.startswith("__"):
             return value
-        judge.words.append(value)
+        judge.word(value)
         return unproven(value)
     if doubted and type(value) in _NUMBERS:
         return _NUMBERS[type(value)](value)
-    judge.words.append(value)
+    judge.word(value)
     return value
 
 
 def unproven(value: Any) -> Any:
     """An attribute as it may count: what it gives when it is called is no evidence."""
-    return _as_word(value) if isinstance(value, Handle) and "call" in vars(type(value))["_operations"] else value
+    if isinstance(value, type) and not isinstance(value, Given):
+        return Given.of(value)
+    return (
+        _standing(value, Standing.WORD)
+        if isinstance(value, Handle) and "call" in vars(type(value))["_operations"]
+        else value
+    )
 
 
 def _fields(theirs: Any) -> dict[str, Any]:
@@ -370,9 +408,9 @@ def _fields(theirs: Any) -> dict[str, Any]:
     return {field.name: field for field in dataclasses.fields(made)}
 
 
-def _as_word(value: Any) -> Any:
+def _standing(value: Any, standing: Standing) -> Any:
     judge, number, _ = facts(value)
-    return new_handle(type(value), judge, number, Standing.WORD)
+    return new_handle(type(value), judge, number, standing)
 
 
 def new_handle(kind: type, judge: Any, number: int, standing: Standing) -> Any:
@@ -384,11 +422,13 @@ def new_handle(kind: type, judge: Any, number: int, standing: Standing) -> Any:
 
 def _contains(self: Any, item: Any) -> bool:
     """All elements are asked for, so that an iterator without end contains nothing."""
-    found = False
-    for count, each in enumerate(self):
+    found, count = False, 0
+    for count, each in enumerate(self, 1):
         found = found or each is item or each == item
-        if count >= LONGEST:
+        if count > LONGEST:
             raise Unsure(f"`in` is asked of an iterator that gives more than {LONGEST} elements")
+    if isinstance(self, Handle) and "len" in vars(type(self))["_operations"] and len(self) != count:
+        raise Unsure("`in` is asked of an object that has another length than elements")
     return found
 
 

@@ -244,6 +244,8 @@ setpriority 141 140         ioprio_set 251 30           sched_setscheduler 144 1
 sched_setattr 314 274       sched_setaffinity 203 122   rt_sigqueueinfo 129 138     rt_tgsigqueueinfo 297 240
 tkill 200 130               memfd_create 319 279        shmget 29 194               shmat 30 196
 msgget 68 186               semget 64 190               mq_open 240 180
+msgsnd 69 189               msgrcv 70 188               msgctl 71 187               mq_unlink 241 181
+semop 65 193                semtimedop 220 192          semctl 66 191               shmctl 31 195
 """
 """What only a machine for programs may do (box.py): the network, new processes and a hand on its own."""
 _WRITING = """
@@ -266,6 +268,9 @@ _OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _SET_OWNER = {_FCNTL: (8, 15), _IOCTL: (0x8901, 0x8902)}
 """Commands that choose a process to be sent signals."""
 
+_HARMLESS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""Commands of ioctl that Python gives: whether a file is a terminal, how much there is to read, and how to wait and close.
+Others set flags of a file that can only be read."""
 _SIGNALLING, _LOCKS = ((73, 32), (253, None), (294, 26)), (5, 6, 7, 36, 37, 38, 1024, 1026)
 """System calls (flock, inotify) and commands of fcntl for locks, leases and notices: what one process does with a file that
 it may only read is seen by another."""
@@ -318,12 +323,15 @@ def _filter(writing: bool, locking: bool = True, programs: bool = False) -> byte
     rule(_SENDTO[column], *address)
     for signalling in () if locking else _SIGNALLING:
         rule(signalling[column], refuse)
-    for setting, commands in (
-        _SET_OWNER if locking else {**_SET_OWNER, _FCNTL: (*_SET_OWNER[_FCNTL], *_LOCKS)}
-    ).items():
+    settings = {**_SET_OWNER, _FCNTL: (*_SET_OWNER[_FCNTL], *(() if locking else _LOCKS))}
+    if not writing:
+        del settings[_IOCTL]
+    for setting, commands in settings.items():
         checks = [_step(_EQUAL, command, len(commands) - place, 0) for place, command in enumerate(commands)]
         rule(setting[column], argument(1), *checks, allow, refuse)
     if not writing:
+        checks = [_step(_EQUAL, command, len(_HARMLESS) - place, 0) for place, command in enumerate(_HARMLESS)]
+        rule(_IOCTL[column], argument(1), *checks, refuse, allow)
         for opening, place in ((_OPEN, 1), (_OPENAT, 2)):
             rule(opening[column], argument(place), _step(_ANY_BIT, _OPEN_TO_WRITE, 1, 0), allow, refuse)
     return b"".join([*steps, allow])

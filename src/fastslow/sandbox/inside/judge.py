@@ -22,14 +22,15 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import cases, evidence, foreign, handles, wire
-from .around import ANSWER, Watched
-from .errors import Raised, Tree, ancestry, error_maker, exception_class
-from .handles import Handle, Mirror, Standing, Unsure
-from .peer import OPERATIONS, Gone, Peer, Pipes, operate, operations
-from .pieces import JUDGE, TESTS, Assertions, Piece, Uses, names_of
+from . import cases, evidence, foreign, handles, lent, wire
+from .around import ANSWER, Answer, Watched
+from .doubt import Given, Unsure
+from .errors import Raised, Tree, error_maker, exception_class
+from .handles import Handle, Mirror, Standing
+from .peer import OPERATIONS, Gone, Peer, Pipes, operate
+from .pieces import JUDGE, TESTS, Assertions, Piece, Uses, names_of, quoted_names
 from .program import SAFE, class_names
-from .verdict import LONGEST, Failed, equal, verdict_of
+from .verdict import LONGEST, AboutAnswer, Failed, equal, verdict_of
 
 _ENDS = (StopIteration, StopAsyncIteration)
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot"}
@@ -75,9 +76,8 @@ class Judge(Peer):
         self._place: dict[str, Any] = {}
         self._calls = self._checks = self._calls_before = self._calls_between = 0
         self._over = False
-        self._why = ""
-        self.words: list[Any] = []
-        """What objects in the place of data gave."""
+        self._words: list[tuple[Any, int]] = []
+        """What objects in the place of data gave, and after how many calls."""
         self.changes: dict[int, tuple[Any, Any]] = {}
         """By its id, what the answer has changed in place, with a copy from before."""
         self.late: list[int] = []
@@ -93,7 +93,8 @@ class Judge(Peer):
         self._theirs: dict[int, tuple[Any, int]] = {}
 
     def judge(self, tests: list[dict[str, Any]], setup: str, entry: str | None) -> dict[str, Any]:
-        pieces = [Piece(test) for test in tests]
+        Unsure.why = ""
+        self._pieces = pieces = [Piece(test) for test in tests]
         code = "\n".join([setup, *(piece.text for piece in pieces)])
         self._uses = Uses(ast.parse("\n".join(piece.text for piece in pieces)))
         self._around = Watched(code, self._entropy)
@@ -107,8 +108,8 @@ class Judge(Peer):
             for number, piece in enumerate(pieces):
                 self._put(number, piece.text)
                 self._run(piece, number)
-            if self._why:
-                raise Unsure(self._why)
+            if Unsure.why:
+                raise Unsure(Unsure.why)
             return {"verdict": "ended" if self._over else "passed", **self._place}
         except BaseException as error:
             if self._over:
@@ -120,7 +121,6 @@ class Judge(Peer):
             self._around.close()
 
     def unsure(self, why: str) -> Unsure:
-        self._why = why  # a test may swallow the exception, but not this
         return Unsure(why)
 
     def gone(self) -> BaseException:
@@ -142,18 +142,20 @@ class Judge(Peer):
         self._space[JUDGE] = self
         known = set(map(str, names))
         for home in ANSWER:
-            sys.modules[home] = _Answer(home, self._value, known)
+            sys.modules[home] = Answer(home, self, set(known))
         used = names_of(Piece({"code": setup}).tree).union(*(piece.names for piece in pieces), [entry] if entry else [])
+        if used & {"globals", "eval", "exec"}:
+            used = used.union(*(quoted_names(piece.tree) for piece in pieces))
         exec(compile(setup, "setup.py", "exec", dont_inherit=True), self._space)
         known -= self._space.keys()
         own = {name for name in used & known if name not in vars(builtins)}
         for name in sorted((own | ({entry} if entry in known else set())) or used & known):
             with contextlib.suppress(AttributeError):
-                self._space[name] = self._value(name)
+                self._space[name] = self.value(name)
         if entry is not None and entry not in self._space:
             raise NameError(f"name '{entry}' is not defined")
 
-    def _value(self, name: str) -> Any:
+    def value(self, name: str) -> Any:
         """What the answer calls by a name. The judge uses its own copy of a module, the one that everybody calls so, and of
         what stands under that name in Python's library."""
         kind, value = self.ask("name", name)
@@ -209,14 +211,30 @@ class Judge(Peer):
 
     def same(self, left: Any, right: Any) -> Any:
         """The left one where both stand for one object, else the right one."""
+        if isinstance(left, Given) or isinstance(right, Given):
+            return left if left == right else right
+        if (
+            type(left) is type(right)
+            and type(left) in wire.FIXED
+            and (left == right or repr(left) == repr(right) == "nan")
+        ):
+            return left  # what cannot be changed goes over as a copy
         both = isinstance(left, Handle) and isinstance(right, Handle)
         return left if both and self.number_of(left) == self.number_of(right) else right
 
     def truth(self, value: Any) -> bool:
         """Whether a value is true; what an object in the place of data gave decides nothing."""
-        if any(value is word for word in self.words):
+        if any(value is word and (calls == self._calls or not _is_everywhere(value)) for word, calls in self._words):
             raise self.unsure("it rests on the word of an object in the place of data")
         return bool(value)
+
+    def either(self, kind: Any) -> tuple[Any, Any]:
+        """What ends an iteration, and what says so elsewhere."""
+        return kind, self._error([kind.__name__])
+
+    def word(self, value: Any) -> None:
+        """An object in the place of data gave this."""
+        self._words.append((value, self._calls))
 
     def failure(self, left: Any, right: Any, texts: list[str]) -> AssertionError:
         if self._calls_between > self._calls_before or isinstance(left, Handle):
@@ -231,7 +249,10 @@ class Judge(Peer):
 
     def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
         self._calls += 1
-        return super().ask(do, *args, **kwargs)
+        value = super().ask(do, *args, **kwargs)
+        if self._around.raised:
+            raise self._around.raised.pop()
+        return value
 
     def around(self) -> dict[str, Any]:
         told = self._around.told(self._whole)
@@ -264,9 +285,10 @@ class Judge(Peer):
         self._checks += do not in ("getattr", "setattr")  # a test that expects an error has got one
         if isinstance(error, _ENDS) and do not in ("next", "anext"):
             error = self._error([type(error).__name__])(*error.args)
+            error.value = error.args[0] if error.args else None  # type: ignore[attr-defined]
         words = f"{reply.get('kind')}: {reply.get('message')}"[:LONGEST].rstrip(": ")
         line = reply["line"] if isinstance(reply.get("line"), int) else None
-        error.about_answer = {"error": words, "line": line, "code": str(reply.get("code"))}  # type: ignore[attr-defined]
+        error.about_answer = AboutAnswer(error=words, line=line, code=str(reply.get("code")))  # type: ignore[attr-defined]
         return error
 
     def _error(self, tree: Tree) -> type[Exception]:
@@ -332,6 +354,8 @@ class Judge(Peer):
         return message
 
     def number_of(self, value: Any) -> int | None:
+        if isinstance(value, Given):
+            value = value.kind
         if isinstance(value, Handle):
             return int(handles.facts(value)[1])
         known = self._theirs.get(id(value))
@@ -340,20 +364,20 @@ class Judge(Peer):
     # What the tests have, for the answer.
 
     def describe(self, value: Any) -> list[Any]:
-        if isinstance(value, type) and issubclass(value, BaseException):
-            return ["exception", ancestry(value)]
-        if inspect.iscoroutinefunction(value):
-            return ["async", [value.__name__, value.__doc__]]
-        if inspect.isroutine(value) or (isinstance(value, type) and callable(value)):
-            return ["function", [getattr(value, "__name__", ""), value.__doc__]]
-        return ["object", [type(value).__name__, operations(type(value))]]
+        return lent.describe(value, self.keep)
 
     def named(self, value: Any) -> dict[str, Any] | None:
+        if isinstance(value, Given):
+            value = value.kind
         if isinstance(value, types.ModuleType):
             return {"module": value.__name__}
         name = (value if isinstance(value, type) else type(value)).__name__
         if name in self._shared and self._space.get(name) in (value, type(value)):
             return {"shared": name} if isinstance(value, type) else {"member": [name, value.name]}
+        if isinstance(value, type) and wire.in_library(value):
+            return {"library": [value.__module__, value.__name__]}
+        if isinstance(value, lent.Awaited):
+            return {"awaited": wire.as_data(value.value, self._keep)}
         builtin = "NoneType" if value is type(None) else wire.builtin_name(value)
         return None if builtin is None else {"builtin": builtin}
 
@@ -391,10 +415,16 @@ class Judge(Peer):
         name, value = (args[0], args[1]) if do == "op" else ("", args[0])
         if do in ("getattr", "setattr") and args[1] in _noted(value):
             raise AttributeError(f"{args[1]}: what a mock of the tests has noted")
-        if not any(value is lent for lent in self._kept):
+        if not any(value is kept for kept in self._kept):
             raise TypeError("no object of the tests")
+        if do == "setattr" or name in ("setitem", "delitem"):
+            if self.examination is not None and not self.examination.changes_count:
+                return None
+            self._note_change(value, args[-1])
         if do == "call":
             result = value(*args[1:], **kwargs)
+        elif name == "await":
+            result = value
         elif do == "op" and name in OPERATIONS:
             result = operate(name, value, *args[2:], **kwargs)
         elif do in ("getattr", "setattr") and not args[1].startswith(_INNARDS) and not inspect.isroutine(value):
@@ -403,12 +433,30 @@ class Judge(Peer):
             result = getattr(builtins, do)(*args)
         else:
             raise AttributeError(f"{do} {args[1]}")
-        return cases.awaited(result) if inspect.isawaitable(result) and self.number_of(result) is None else result
+        if not inspect.isawaitable(result) or self.number_of(result) is not None:
+            return result
+        waiting = do == "call" and not inspect.iscoroutinefunction(value)
+        return lent.Awaited(cases.awaited(result)) if waiting else cases.awaited(result)
+
+    def _note_change(self, value: Any, new: Any) -> None:
+        """The answer sets something in an object of the test."""
+        before = evidence.ATOM if type(new) in evidence.ATOMS else None
+        known = self.changes.get(id(value), (value, before))
+        self.changes[id(value)] = (value, before and known[1])
 
     def about(self, error: BaseException) -> dict[str, Any]:
-        if isinstance(error, Unsure):
-            self._why = str(error)
+        """What an assertion of the test finds wrong stays wrong, though the answer that called it may pass over it."""
+        if isinstance(error, AssertionError) and self._place:
+            statement = self._pieces[self._place["test"]].failed(error)
+            if statement is not None and names_of(statement) - vars(builtins).keys():
+                Unsure("an assertion of the test failed while the code called it")
         return {}
+
+
+def _is_everywhere(value: Any) -> bool:
+    """Whether Python has one object for all such values, so that it does not tell where it comes from."""
+    small = type(value) is int and -6 < value < 257
+    return value is None or small or (type(value) in (str, bytes) and len(value) < 2)
 
 
 def _noted(value: Any) -> set[str]:
@@ -417,19 +465,6 @@ def _noted(value: Any) -> set[str]:
     if mock is None or not isinstance(value, mock.NonCallableMock):
         return set()
     return set(dir(mock.AsyncMock)) - {"return_value", "side_effect"}
-
-
-class _Answer(types.ModuleType):
-    """The answer as a module, for tests that import it."""
-
-    def __init__(self, name: str, value: Callable[[str], Any], known: set[str]) -> None:
-        super().__init__(name)
-        self._value, self._known = value, known
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._known or name.startswith("__"):
-            raise AttributeError(f"the code does not define '{name}'")
-        return self._value(name)
 
 
 def _known_error(name: str) -> Any:

@@ -76,6 +76,7 @@ class Peer:
     def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other side do something; its exception is raised here."""
         with self._lock:
+            wire.NAN.clear()
             packer = self._packer()
             request: dict[str, Any] = {"do": do, "args": [packer.pack(value) for value in args]}
             request["kwargs"] = {name: packer.pack(value) for name, value in kwargs.items()}
@@ -103,7 +104,7 @@ class Peer:
             self._follow(unpacker, reply, args)
             self._both.add(reply["kept"], unpacker.values, self._packer())
             if self.fixes(do, args):
-                self._both.fixed |= {number for place, number in reply["kept"] if place >= len(given)}
+                self._both.fixed |= {number for place, number in reply["kept"] if not 0 <= place < len(given)}
             self.settle(reply)
             if "raised" not in reply:
                 return unpacker.unpack(reply["value"])
@@ -114,11 +115,16 @@ class Peer:
 
     def _follow(self, unpacker: wire.Unpacker, message: dict[str, Any], args: Sequence[Any] = ()) -> None:
         """Take note of what the other side did to what both hold, given or not given to it just now."""
-        for number, entry in message["both"]:
+        changes = [(number, entry) for number, entry in message["both"] if entry[0] == self._both.kind(number)]
+        new = [number for number, _ in changes if number in self._both.fixed]
+        for number, entry in changes:  # what has come stays as it was
+            if number in new:
+                self._both.renew(number, unpacker.empty(*entry))
+        for number, entry in changes:
             value = self._both.values[number]
-            if number in self._both.fixed:
-                self._both.forget([number])
-            elif entry[0] == self._both.kind(number):
+            if number in new:
+                unpacker.fill(value, entry)
+            else:
                 self.changed(unpacker, value, entry, late=all(value is not each for each in args))
         self._both.forget(message["dropped"], told=True)
         if message["both"]:

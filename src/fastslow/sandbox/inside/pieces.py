@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, cast
@@ -12,6 +13,7 @@ from . import wire
 
 TESTS = "tests.py"
 JUDGE = "__judge__"
+ENDS = ("StopIteration", "StopAsyncIteration")
 LEFT, RIGHT = "__left__", "__right__"
 
 
@@ -34,20 +36,37 @@ class Piece:
         tree: ast.Module = _Split().visit(ast.parse(self.text))
         return tree
 
+    def failed(self, error: BaseException) -> ast.stmt | None:
+        """The assertion of the test that an error came through last, if it was one."""
+        around = self._around(error)
+        asserts = around and (
+            isinstance(around[-1], ast.Assert) or is_assertion(getattr(around[-1], "value", around[-1]))
+        )
+        return around[-1] if asserts else None
+
     def statement(self, error: BaseException) -> str:
         """The statement of the test that an error came through last."""
+        around = self._around(error)
+        return ast.unparse(around[-1]) if around else self.text
+
+    def _around(self, error: BaseException) -> list[ast.stmt]:
         line, part = 0, error.__traceback__
         while part is not None:
             if part.tb_frame.f_code.co_filename == TESTS:
                 line = part.tb_lineno
             part = part.tb_next
         statements = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
-        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
-        return ast.unparse(around[-1]) if around else self.text
+        return [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
 
 
 def names_of(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not each.id.startswith("__")}
+
+
+def quoted_names(tree: ast.AST) -> set[str]:
+    """All words in its texts."""
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return set(re.findall(r"\w+", " ".join(texts)))
 
 
 def is_assertion(node: ast.AST) -> bool:
@@ -121,13 +140,31 @@ class Uses:
 
 
 class _Split(ast.NodeTransformer):
-    """Makes two assertions of one that holds where both do."""
+    """Makes two assertions of one that holds where both do; expects the end of an iteration in both ways that it comes."""
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
+        self.generic_visit(node)
+        node.type = node.type and _either(node.type)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if node.args and ast.unparse(node.func).rpartition(".")[2] in ("assertRaises", "assertRaisesRegex", "raises"):
+            node.args[0] = _either(node.args[0])
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt | list[ast.stmt]:
         if not (isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)):
             return node
         parts = [self.visit_Assert(ast.copy_location(ast.Assert(part, node.msg), part)) for part in node.test.values]
         return [each for part in parts for each in (part if isinstance(part, list) else [part])]
+
+
+def _either(kind: ast.expr) -> ast.expr:
+    """The judge's exceptions of that name beside Python's own, which end loops where they are raised."""
+    if isinstance(kind, ast.Name) and kind.id in ENDS:
+        return ast.copy_location(ast.parse(f"{JUDGE}.either({kind.id})", mode="eval").body, kind)
+    return kind
 
 
 class Assertions(ast.NodeTransformer):

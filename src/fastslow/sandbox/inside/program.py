@@ -11,11 +11,10 @@ import linecache
 import random
 import sys
 import traceback
-from collections.abc import Callable
 from types import ModuleType, TracebackType
 from typing import Any
 
-from . import around, wire
+from . import around, lent, wire
 from .errors import Tree, ancestry, exception_class
 from .peer import Gone, Peer, Pipes, operate, operations
 
@@ -105,11 +104,11 @@ class Program(Peer):
 
     def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         match do:
-            case "name":
-                return self._name(*args)
+            case "name" | "set" | "unset":
+                return getattr(self, f"_{do}")(*args)
             case "call":
                 return args[0](*args[1:], **kwargs)
-            case "getattr" | "setattr" | "delattr":
+            case "getattr" | "setattr" | "delattr" | "isinstance" | "dir":
                 return getattr(builtins, do)(*args)
             case "copy" | "deepcopy" | "plain":
                 return wire.plain(args[0]) if do == "plain" else getattr(copy, do)(args[0])
@@ -133,6 +132,12 @@ class Program(Peer):
         if isinstance(value, type):
             self._shown.add(id(value))
         return ("value", value)
+
+    def _set(self, name: str, value: Any) -> None:
+        self._names[name] = value
+
+    def _unset(self, name: str) -> None:
+        self._names.pop(name, None)
 
     def _run(self, awaitable: Any) -> Any:
         """Wait for what is to be awaited, in an event loop of this process."""
@@ -174,6 +179,10 @@ class Program(Peer):
                 return type(None) if data == "NoneType" else vars(builtins)[data]
             case "module":
                 return importlib.import_module(data)
+            case "library":
+                return getattr(importlib.import_module(data[0]), data[1])
+            case "awaited":
+                return _awaited(wire.from_data(data, self._find))
             case "shared":
                 return self._names[data]
             case "member":
@@ -205,40 +214,14 @@ class Program(Peer):
     def stand_in(self, number: int, *about: Any) -> Any:
         found = next((value for value, known in self._theirs.values() if known == number), None)
         if found is None:
-            found = self._lent(number, *about)
+            kind, data = about
+            found = self._error(data) if kind == "exception" else lent.stand_in(self.ask, self.stand_in, kind, data)
             self._theirs[id(found)] = (found, number)
         return found
-
-    def _lent(self, number: int, kind: str, data: Any) -> Any:
-        """One of the judge's functions, objects or exceptions: using it asks the judge, in the middle of its own request."""
-        if kind == "exception":
-            return self._error(data)
-        lent: Any
-        if kind == "async":
-
-            async def lent(*args: Any, **kwargs: Any) -> Any:
-                return self.ask("call", lent, *args, **kwargs)
-
-        elif kind == "function":
-
-            def lent(*args: Any, **kwargs: Any) -> Any:
-                return self.ask("call", lent, *args, **kwargs)
-
-        else:
-            space: dict[str, Any] = {f"__{name}__": self._forward(name) for name in data[1]}
-            space["__getattr__"] = lambda this, name: self.ask("getattr", this, name)
-            space["__setattr__"] = lambda this, name, value: self.ask("setattr", this, name, value)
-            return type(data[0], (), space)()
-        lent.__name__ = lent.__qualname__ = data[0]
-        lent.__doc__ = data[1]
-        return lent
 
     def _error(self, tree: Tree) -> Any:
         """One of the judge's classes, which may derive from the answer's."""
         return exception_class(tree, _class_of, self._error)
-
-    def _forward(self, name: str) -> Callable[..., Any]:
-        return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
 
     def more(self, error: BaseException) -> list[Any]:
         """Of one of the answer's own classes its number and its words."""
@@ -256,6 +239,10 @@ class Program(Peer):
 
     def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         return error
+
+
+async def _awaited(value: Any) -> Any:
+    return value
 
 
 def _class_of(name: str) -> Any:

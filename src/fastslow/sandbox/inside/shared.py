@@ -66,6 +66,11 @@ class Shared:
                 self.fixed.discard(number)
                 self._dropped += [] if told else [number]
 
+    def renew(self, number: int, value: Any) -> None:
+        """Follow another value by this number."""
+        self.numbers.pop(id(self.values[number]))
+        self.values[number], self.numbers[id(value)] = value, number
+
     def changes(self, packer: wire.Packer) -> list[Any]:
         """What is not as it was told; now it is."""
         now = {number: packer.entry(value) for number, value in self.values.items()}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .handles import Unsure
+from .doubt import Unsure
 
 LONGEST = 300
 """Characters of what is shown."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The one part of what Python shows that is another one every time."""
+
+
+class AboutAnswer(dict[str, Any]):
+    """What is known of an exception that the answer raised: a type of the judge's, so that no answer can make one."""
 
 
 class Failed(AssertionError):
@@ -20,7 +24,7 @@ class Failed(AssertionError):
 
 def verdict_of(error: BaseException) -> dict[str, Any]:
     about = vars(error).get("about_answer")
-    if about is not None:
+    if isinstance(about, AboutAnswer):
         return {"verdict": "raised", **about}
     if isinstance(error, Unsure):
         return {"verdict": "unsure", "error": str(error)}

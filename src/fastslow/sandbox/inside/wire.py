@@ -10,10 +10,11 @@ from __future__ import annotations
 import builtins
 import importlib
 import json
+import math
 import os
 import sys
 from array import array
-from collections import Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache
@@ -26,6 +27,8 @@ from . import tables
 LARGEST = 32 * 2**20
 """Bytes of one message; a longer one is taken for the end of the talk."""
 _WIDEST = 2**63
+NAN: list[float] = []
+"""The last one that went over: containers are equal that hold the same one."""
 _AS_THEY_ARE = (type(None), bool, float, str)
 
 
@@ -113,6 +116,12 @@ _CHANGEABLE: dict[
     "dict": (dict, _pairs, lambda _: {}, _set_pairs),
     # In one order for the same elements, so that two tables can be compared.
     "set": (set, lambda value, pack: sorted(map(pack, set.__iter__(value)), key=json.dumps), lambda _: set(), _refill),
+    "ChainMap": (
+        ChainMap,
+        lambda value, pack: [pack(each) for each in value.maps],
+        lambda _: ChainMap(),
+        lambda value, data, unpack: value.maps.__setitem__(slice(None), [unpack(each) for each in data]),
+    ),
     "deque": (
         deque,
         lambda value, pack: [value.maxlen, *map(pack, deque.__iter__(value))],
@@ -185,6 +194,7 @@ _FIXED: dict[str, tuple[type, Callable[[Any, Pack], Any], Callable[[Any, Pack], 
     "values": (type({}.values()), _in_view, lambda data, unpack: dict(enumerate(map(unpack, data))).values()),
     "items": (type({}.items()), _in_view, lambda data, unpack: dict(map(unpack, data)).items()),
 }
+FIXED = frozenset((float, str, *(kind for kind, *_ in _FIXED.values())))
 _SINGLE = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 _FROM_TEXT = {
     ("decimal", "Decimal"),
@@ -196,6 +206,8 @@ _FROM_TEXT = {
     *(("ipaddress", f"IPv{version}{kind}") for version in (4, 6) for kind in ("Address", "Network", "Interface")),
 }
 """Types that are made of their own text, in modules that are imported only when they come up."""
+_PARSED = {("urllib.parse", f"{name}Result{kind}") for name in ("Parse", "Split", "Defrag") for kind in ("", "Bytes")}
+"""Named tuples with methods of their own."""
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
 """Types that are their attributes and nothing else."""
 
@@ -222,6 +234,8 @@ class Packer:
 
     def pack(self, value: Any) -> Any:
         kind = type(value)
+        if kind is float and math.isnan(value):
+            NAN[:] = [value]
         if kind in _AS_THEY_ARE or (kind is int and -_WIDEST < value < _WIDEST):
             return value
         if id(value) in self._both:
@@ -241,6 +255,8 @@ class Packer:
             return value
         if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
             items = [self.pack(item) for item in tuple.__iter__(value)]
+            if (home := (type(value).__module__, type(value).__name__)) in _PARSED:
+                return {"parsed": [*home, items]}
             return {"named": [type(value).__name__, [str(field) for field in fields], items]}
         for name, (kind, write, _) in _FIXED.items():
             if isinstance(value, kind):
@@ -296,14 +312,15 @@ class Unpacker:
         self._find, self._build, self._both, self.trait = find, build, both, trait
         self.values = list(known)
         first = len(self.values)
-        self.values += [self._empty(name, data) for name, data in table]
+        self.values += [self.empty(name, data) for name, data in table]
         later = []
         for value, entry in zip(self.values[first:], table, strict=True):  # what hashes by its contents is needed first
             (self.fill if entry[0] == "object" else lambda *filled: later.append(filled))(value, entry)
         for value, entry in sorted(later, key=lambda each: each[1][0] in ("set", "dict")):
             self.fill(value, entry)
 
-    def _empty(self, name: str, data: Any) -> Any:
+    def empty(self, name: str, data: Any) -> Any:
+        """What an entry is to be filled into."""
         if name == "object" and isinstance(data[0], list):
             return _named_type(data[0], _NAMESPACES)()
         if name == "object" and self._build is not None:
@@ -318,6 +335,8 @@ class Unpacker:
             for key in [key for key in getattr(value, "__dict__", ()) if key not in items]:
                 del value.__dict__[key]
             for key, item in items.items():
+                if key.startswith("__"):
+                    raise ValueError(key)
                 object.__setattr__(value, key, item)
         elif name == "array":
             value[...] = tables.read(data, self.unpack)
@@ -328,6 +347,8 @@ class Unpacker:
         if not isinstance(packed, dict):
             if isinstance(packed, list):
                 raise ValueError(packed)
+            if isinstance(packed, float) and math.isnan(packed):
+                return NAN[0] if NAN else sys.modules.get("numpy", math).nan
             return packed
         ((name, data),) = packed.items()
         if name in _FIXED:
@@ -395,7 +416,8 @@ def _namespace(kind: type) -> list[str] | None:
 
 def _attributes(value: Any) -> dict[str, Any]:
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
-    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+    found = {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+    return {name: item for name, item in found.items() if not name.startswith("__")}
 
 
 def as_data(value: Any, keep: Pack) -> Any:
@@ -419,6 +441,14 @@ def builtin_name(value: Any) -> str | None:
     return name if isinstance(name, str) and vars(builtins).get(name) is value else None
 
 
+def in_library(kind: type) -> bool:
+    """Whether a class is one of Python's library, under its own name."""
+    home = kind.__module__
+    return (
+        home in sys.stdlib_module_names - {"builtins"} and getattr(sys.modules.get(home), kind.__name__, None) is kind
+    )
+
+
 def _factory(name: str | None) -> Any:
     return vars(builtins)[name] if name in ("int", "float", "str", "list", "dict", "set", "tuple", "bool") else None
 
@@ -429,6 +459,7 @@ _OTHERS: dict[str, Callable[[Unpacker, Any], Any]] = {
     "named": lambda unpacker, data: _named(data[0], tuple(data[1]))(
         *[unpacker.trait((), name, unpacker.unpack(item)) for name, item in zip(data[1], data[2], strict=True)]
     ),
+    "parsed": lambda unpacker, data: _named_type(data[:2], _PARSED)(*map(unpacker.unpack, data[2])),
     "text": lambda _, data: _from_text(data),
     "constant": lambda _, data: _from_constant(data),
     "single": lambda _, data: _SINGLE[data],
