@@ -204,7 +204,7 @@ def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None
 def ends_in_a_line(path: Path) -> bool:
     """Whether the last line of a file is not complete."""
     try:
-        with path.open("rb") as file:
+        with _file(path).open("rb") as file:
             return file.seek(0, os.SEEK_END) > 0 and _end_of_lines(file) != file.seek(0, os.SEEK_END)
     except OSError:
         return False
