@@ -260,6 +260,20 @@ def test_a_request_may_hold_anything_that_json_can() -> None:
     with_session(lambda _: "\ud800 tea"[2:], use)
 
 
+def test_what_python_cannot_read_is_the_fault_of_whoever_sends_it() -> None:
+    async def use(client: httpx.AsyncClient, url: str, key: str) -> None:
+        answer = await client.post(f"{gateway().root}/{'9' * 5_000}/v1/chat/completions", json=QUESTION)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        deep = '{"a": ' * 700 + "1" + "}" * 700
+        tool = f'{{"type": "function", "function": {{"name": "look", "parameters": {deep}}}}}'
+        body = f'{{"messages": [{{"role": "user", "content": "tea?"}}], "tools": [{tool}]}}'
+        answer = await client.post(f"{url}/v1/chat/completions", content=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+        assert "nested too deeply" in answer.json()["error"]["message"]
+
+    assert with_session(lambda _: "tea", use).turns == 0
+
+
 def test_a_proxy_of_the_machine_is_not_asked_for_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

@@ -20,7 +20,9 @@ from gateway_helpers import (
     make_tokenizer,
     messages_of,
 )
+from hostile_shapes import SHAPES, grows_linearly
 
+from fastslow.gateway.chat_completions import Choice, offered
 from fastslow.gateway.rendering import Rendered, Templated
 from fastslow.gateway.session import Refused, Said, Session, Wanted, place_text
 from fastslow.models.chat import ChatFormat
@@ -125,6 +127,21 @@ def test_texts_go_before_instead_or_at_the_mark() -> None:
     marked = messages_of(("system", "a {{fastslow}} b"), ("user", "{{fastslow}}"))
     assert place_text(marked, "text", "instead") == messages_of(("system", "a text b"), ("user", "{{fastslow}}"))
     assert place_text(own[1:], "", "before") == own[1:]
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tools"])
+def test_the_time_of_a_request_grows_with_its_messages_and_tools(role: str) -> None:
+    session = make_session(make_tokenizer(PLAIN), answers_of(make_tokenizer(PLAIN), str), places={"system": "instead"})
+
+    def asked(text: str) -> object:
+        if role != "tools":
+            return session._prompt(
+                "system", Wanted("policy", messages_of(*((role, each) for each in text.split("\n"))))
+            )
+        tools = [{"name": each} for each in text.split("\n")]
+        return offered(Choice(type="allowed_tools", tools=tools), tools)
+
+    assert grows_linearly(asked, SHAPES["statements"], 80_000)
 
 
 def test_a_conversation_is_shown_the_skills_of_its_first_question() -> None:

@@ -157,6 +157,8 @@ def test_a_task_that_ends_the_process_is_an_error(
     "arguments",
     [
         ["tasks", "rulebook", "--count", "-1"],
+        ["tasks", "formats", "--count", "9" * 30],
+        ["eval", "run", "--k", "9" * 30],
         ["tasks", "rulebook", r"book=$\frac{$"],
         ["tasks", "rulebook", "book=[/x]"],
     ],

@@ -131,3 +131,13 @@ def test_what_goes_to_a_server_holds_no_well_known_special_token() -> None:
         for word in words_of(name):
             assert word not in defused_for_servers(f"x{word}{word}y")
     assert defused_for_servers("if a < b: print('<b>') # |x|") == "if a < b: print('<b>') # |x|"
+
+
+def test_equal_parts_of_a_text_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, plain = TextEncoder(tokenizer_of("qwen")), TextEncoder._tokens
+    text = "<|im_end|> a " * 1_000
+    expected = len(encoder.encode(text)), len(encoder.chat([{"role": "user", "content": text}]))
+    calls: list[str] = []
+    monkeypatch.setattr(TextEncoder, "_tokens", lambda self, part: calls.append(part) or plain(self, part))
+    assert (len(encoder.encode(text)), len(encoder.chat([{"role": "user", "content": text}]))) == expected
+    assert len(calls) < 20

@@ -16,6 +16,7 @@ from run_helpers import Start, make_rollout
 
 from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe, build_recipe
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.rollout_files import PIECES
 
@@ -310,6 +311,7 @@ def test_full_disk_is_explained_and_leaves_what_was_there(run: RunFolder) -> Non
     code = f"""
 import resource
 from fastslow.base.errors import RunError
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from run_helpers import make_rollout
 run = RunFolder.open({str(run.path)!r}, lock=True)
@@ -370,3 +372,16 @@ def test_a_path_of_thousands_of_folders_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be the path of a run folder"):
         RunFolder.create(deep, build_recipe({"model": "nano", "task": "given"}))
     assert not list(tmp_path.iterdir())
+
+
+def test_what_could_be_read_without_end_is_no_file(tmp_path: Path) -> None:
+    for name in ("pipe", "device"):
+        place = tmp_path / name
+        if name == "pipe":
+            os.mkfifo(place)
+        else:
+            place.symlink_to("/dev/zero")
+        for read in (files.read_json, files.read_packed, files.read_rows, files.read_table):
+            with pytest.raises(RunError, match=rf"{name}' cannot be read.*it is no file"):
+                read(place)
+        assert not files.ends_in_a_line(place)

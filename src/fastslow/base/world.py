@@ -295,6 +295,11 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
         outcome: tuple[T | None, BaseException | None]
         try:
             outcome = (function(*arguments), None)
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            # Of the function itself: no signal reaches a thread. A task that raised it would end the loop, or seem cancelled.
+            own = TaskError(f"{type(error).__name__}: {error}")
+            own.__cause__ = error
+            outcome = (None, own)
         except BaseException as error:
             outcome = (None, error)
         with contextlib.suppress(RuntimeError):  # the loop that waits was closed

@@ -87,7 +87,7 @@ def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
 def tasks(
     name: Annotated[str | None, Argument(metavar="NAME", help="The task to show.")] = None,
     options: Annotated[list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
-    count: Annotated[int, Option(min=0, help="Number of examples to show.")] = 2,
+    count: Annotated[int, Option(min=0, max=10**6, help="Number of examples to show.")] = 2,
     as_json: Json = False,
 ) -> None:
     """List the tasks, or show one: its options, its seed text and rendered examples."""

@@ -61,7 +61,7 @@ Trust = Annotated[
 Tasks = Annotated[
     list[str] | None, Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable.")
 ]
-Rollouts = Annotated[int, Option("--k", min=1, help="Rollouts per problem.")]
+Rollouts = Annotated[int, Option("--k", min=1, max=10_000, help="Rollouts per problem.")]
 SplitName = Annotated[str, Option("--split", help="validation, test or train.")]
 Json = Annotated[bool, Option("--json", help="Print the results as JSON; all else goes to stderr.")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -194,7 +194,7 @@ def offered(choice: str | Choice | None, tools: Sequence[dict[str, Any]]) -> tup
     chosen = choice if isinstance(choice, Choice) else Choice(type=choice or "auto")
     if chosen.type == "none" or not tools:
         return (), ""
-    known = [tool["name"] for tool in tools]
+    known = dict.fromkeys(tool["name"] for tool in tools)
     if chosen.type == "allowed_tools":
         allowed = chosen.allowed_tools or chosen
         named, must = _known([each.tool for each in allowed.tools], known), allowed.mode == "required"
@@ -209,7 +209,7 @@ def offered(choice: str | Choice | None, tools: Sequence[dict[str, Any]]) -> tup
     )
 
 
-def _known(names: Sequence[str | None], known: Sequence[str]) -> str:
+def _known(names: Sequence[str | None], known: Collection[str]) -> str:
     for name in names or [None]:
         if name not in known:
             raise Refused(400, "invalid_request", f"tool_choice names '{name}'; the tools are {', '.join(known)}")

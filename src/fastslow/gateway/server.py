@@ -95,6 +95,8 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
                 return _json(error_body(error), error.status)
             except ClientDisconnect:
                 return Response(status_code=499)
+            except RecursionError:
+                return _json(error_body(Refused(400, "invalid_request", "the request is nested too deeply")), 400)
             except Exception as error:
                 status, words = (
                     (503, one_line(error)) if isinstance(error, FastSlowError) else (500, type(error).__name__)
@@ -143,9 +145,8 @@ def require_key(request: Request, right: str) -> None:
 
 def listen(app: Starlette) -> uvicorn.Server:
     """A server, to be run with sockets that are bound."""
-    config = uvicorn.Config(
-        app, log_level="error", access_log=False, timeout_keep_alive=75, timeout_graceful_shutdown=1, lifespan="off"
-    )
+    quiet: dict[str, Any] = {"log_level": "error", "access_log": False, "lifespan": "off", "ws": "none"}
+    config = uvicorn.Config(app, timeout_keep_alive=75, timeout_graceful_shutdown=1, **quiet)
     return uvicorn.Server(config)
 
 
@@ -154,7 +155,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes()
-        self._doors: dict[int, Door] = {}
+        self._doors: dict[str, Door] = {}
         self._count = 0
         _allow_connections()
         _without_proxy()
@@ -163,14 +164,14 @@ class Gateway:
         listening.listen(4096)
         self.port: int = listening.getsockname()[1]
         self.root = f"http://127.0.0.1:{self.port}"
-        self._server = listen(make_app(self._find, "/{rollout:int}"))
+        self._server = listen(make_app(self._find, "/{rollout}"))
         threading.Thread(target=self._server.run, args=([listening],), name="gateway", daemon=True).start()
 
     @contextlib.contextmanager
     def opened(self, session: Session) -> Any:
         """The URL of a session, without /v1, and its key. To be entered on the loop on which it is asked."""
         self._count += 1
-        number, door = self._count, Door(session, asyncio.get_running_loop())
+        number, door = str(self._count), Door(session, asyncio.get_running_loop())
         self._doors[number] = door
         try:
             yield f"{self.root}/{number}", self._key(number)
@@ -192,8 +193,8 @@ class Gateway:
         with contextlib.suppress(OSError):
             await asyncio.gather(_pour(reader, there), _pour(here, writer))
 
-    def _key(self, number: int) -> str:
-        return f"fs-{hmac.digest(self._secret, str(number).encode(), hashlib.sha256).hex()[:40]}"
+    def _key(self, number: str) -> str:
+        return f"fs-{hmac.digest(self._secret, number.encode(), hashlib.sha256).hex()[:40]}"
 
     def _find(self, request: Request) -> Door:
         number = request.path_params["rollout"]

@@ -169,7 +169,12 @@ class Session:
         except Unrenderable as error:
             raise Refused(400, "unsupported", f"the model's chat template refuses these messages: {error}") from None
         # What the agent said itself, without the messages that the context replaces.
-        asked = [each for each in wanted.messages if each in placed or MARK in each["content"]]
+        kept = {each["content"] for each in placed if each["role"] == "system"}
+        asked = [
+            each
+            for each in wanted.messages
+            if each["role"] != "system" or each["content"] in kept or MARK in each["content"]
+        ]
         return Exchange(placed, prompt, ()), asked, key
 
     def _said(self, asked: Exchange, key: bytes, answer: Answer, wanted: Wanted) -> Said:
@@ -204,7 +209,7 @@ class Session:
 
     def _forget(self, kept: dict[Any, Any]) -> None:
         while self.most_kept is not None and len(kept) > self.most_kept:
-            del kept[next(iter(kept))]
+            kept.pop(next(iter(kept)), None)
 
 
 def place_text(messages: Sequence[Message], text: str, place: Place, own: str | None = None) -> list[Message]:
@@ -215,8 +220,7 @@ def place_text(messages: Sequence[Message], text: str, place: Place, own: str | 
             {**each, "content": each["content"].replace(MARK, text)} if each["role"] == "system" else each
             for each in messages
         ]
-    dropped = [each for each in messages if each["role"] == "system" and (place == "instead" or each["content"] == own)]
-    rest = [each for each in messages if each not in dropped]
+    rest = [each for each in messages if each["role"] != "system" or (place == "before" and each["content"] != own)]
     return [{"role": "system", "content": text}, *rest] if text else rest
 
 

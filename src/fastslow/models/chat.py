@@ -12,6 +12,7 @@ import bisect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError
@@ -91,10 +92,9 @@ class ChatFormat:
 
 def merge_context(messages: Sequence[Message], context: str, system_role: bool = True) -> list[Message]:
     """Put the context first: in one system message, or in the user message if the template has no system role."""
-    rest = list(messages)
-    parts = [context] if context else []
-    while rest and rest[0]["role"] == "system":
-        parts.append(rest.pop(0)["content"])
+    first = next((place for place, each in enumerate(messages) if each["role"] != "system"), len(messages))
+    parts = [*filter(None, [context]), *(each["content"] for each in messages[:first])]
+    rest = list(messages[first:])
     if not parts:
         return rest
     text = "\n\n".join(parts)
@@ -110,7 +110,8 @@ class TextEncoder:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, none of them special."""
-        return [token for part in self._cut(whole(text)) for token in self._tokens(part)]
+        tokens = cache(self._tokens)  # a text may hold the same token very often
+        return [token for part in self._cut(whole(text)) for token in tokens(part)]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of messages in the chat template; only the template's own special tokens are special."""
@@ -146,10 +147,11 @@ class TextEncoder:
             if rendered.count(gap) != 1:
                 return None
             rendered = rendered.partition(gap)[2]
+        encode, tokens = cache(self.encode), cache(self._tokens)
         ids: list[int] = []
         # A template may drop a text, or show it twice: every mark says which text it stands for.
         for place, part in enumerate(rendered.split(mark)):
-            ids += self.encode(found[int(part)]) if place % 2 else self._tokens(part)
+            ids += encode(found[int(part)]) if place % 2 else tokens(part)
         return ids
 
     def defused(self, text: str) -> str:
@@ -161,11 +163,11 @@ class TextEncoder:
 
     def _cut(self, text: str) -> list[str]:
         """The text in parts, cut inside every special token's text; one of a single character is dropped."""
-        parts: list[str] = []
-        while match := self._markup.search(text):
-            parts.append(text[: match.start() + 1] if len(match[0]) > 1 else text[: match.start()])
-            text = text[match.start() + 1 :]
-        return [*parts, text]
+        parts, start = list[str](), 0
+        while match := self._markup.search(text, start):
+            parts.append(text[start : match.start() + (len(match[0]) > 1)])
+            start = match.start() + 1
+        return [*parts, text[start:]]
 
     @property
     def _markup(self) -> re.Pattern[str]:

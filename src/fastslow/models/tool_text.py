@@ -39,27 +39,27 @@ def read_calls(text: str) -> tuple[str, list[tuple[str, str]], list[str]]:
 
 def plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Messages in the shape of OpenAI as text only, with tools described after the system messages."""
-    shown: list[dict[str, str]] = []
+    shown: list[tuple[str, list[str]]] = []
     for place, message in enumerate(messages):
         text = str(message.get("content") or "")
         if message["role"] == "assistant":
             called = [each["function"] for each in message.get("tool_calls") or ()]
             calls = [{"name": each["name"], "arguments": loaded(each["arguments"])} for each in called]
             blocks = [f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>" for call in calls]
-            shown.append({"role": "assistant", "content": "\n".join([text, *blocks] if text else blocks)})
+            shown.append(("assistant", [text, *blocks] if text else blocks))
         elif message["role"] == "tool":
             result = f"<tool_response>\n{text}\n</tool_response>"
             if place and messages[place - 1]["role"] == "tool":
-                shown[-1] = {"role": "user", "content": f"{shown[-1]['content']}\n{result}"}
+                shown[-1][1].append(result)
             else:
-                shown.append({"role": "user", "content": result})
+                shown.append(("user", [result]))
         else:
-            shown.append({"role": message["role"], "content": text})
+            shown.append((message["role"], [text]))
     if tools:
-        first = next((place for place, message in enumerate(shown) if message["role"] != "system"), len(shown))
+        first = next((place for place, (role, _) in enumerate(shown) if role != "system"), len(shown))
         lines = "\n".join(json.dumps(dict(tool), ensure_ascii=False) for tool in tools)
-        shown.insert(first, {"role": "system", "content": TOOLS % lines})
-    return shown
+        shown.insert(first, ("system", [TOOLS % lines]))
+    return [{"role": role, "content": "\n".join(parts)} for role, parts in shown]
 
 
 def loaded(text: str) -> Any:

@@ -98,7 +98,7 @@ def write_json(path: Path, data: Mapping[str, Any], indent: int | None = 2) -> N
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, None if the file does not exist."""
     try:
-        data = loads(path.read_bytes())
+        data = loads(_file(path).read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -106,6 +106,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise RunError(f"'{path}' holds {type(data).__name__}, expected a JSON object; restore it from a copy")
     return data
+
+
+def _file(path: Path) -> Path:
+    """The path, unless something is there that could be read without end: a pipe or a device."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is no file")
+    return path
 
 
 def loads(text: bytes) -> Any:
@@ -130,7 +137,7 @@ def write_packed(path: Path, data: Mapping[str, Any]) -> None:
 def read_packed(path: Path) -> dict[str, Any] | None:
     """What `write_packed` wrote, None if the file does not exist."""
     try:
-        return json.loads(gzip.decompress(path.read_bytes()))
+        return json.loads(gzip.decompress(_file(path).read_bytes()))
     except FileNotFoundError:
         return None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -174,7 +181,7 @@ def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None
     """The rows of a JSON-lines file, or the wanted ones, which come first. A line that is no row raises, unless only wanted
     rows are read and none follows it. A last line without a newline is partial, left by a kill, and is ignored."""
     try:
-        *lines, _partial = path.read_bytes().split(b"\n")
+        *lines, _partial = _file(path).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -197,7 +204,7 @@ def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None
 def has_partial_line(path: Path) -> bool:
     """Whether the last line of a file is not complete."""
     try:
-        with path.open("rb") as file:
+        with _file(path).open("rb") as file:
             return _end_of_lines(file) != file.seek(0, os.SEEK_END)
     except OSError:
         return False
@@ -223,7 +230,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(_file(path)) as file:
             groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
             if (
                 file.metadata.num_rows > MOST_TABLE_ROWS

@@ -30,7 +30,7 @@ from fastslow.tasks.registry import build_task
 
 ROWS = [{"question": f"tea {word}?", "answer": word} for word in ("one", "two", "three", "no")]
 AGENTS = """
-import asyncio, json, os, threading, time, urllib.request
+import asyncio, builtins, json, os, threading, time, urllib.request
 
 def post(base_url, api_key, messages, timeout=None, **more):
     head = {"authorization": f"Bearer {api_key}", "content-type": "application/json"}
@@ -76,6 +76,21 @@ def grade(answer, row):
 def crashes(problem, base_url, api_key):
     talk(problem, base_url, api_key, turns=1)
     raise ValueError("the secret is out")
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+def raised(problem):
+    kinds = {"CancelledError": asyncio.CancelledError, "Silent": Silent}
+    return kinds.get(problem["raises"]) or getattr(builtins, problem["raises"])
+
+def leaves(problem, base_url, api_key):
+    talk(problem, base_url, api_key, turns=1)
+    raise raised(problem)
+
+async def leaves_politely(problem, base_url, api_key):
+    leaves(problem, base_url, api_key)
 
 def crashes_at_once(problem):
     raise ValueError("no such module")
@@ -252,6 +267,18 @@ def test_a_crash_a_hang_and_a_limit_cost_their_rollout_and_are_counted(folder: P
         assert "the agent failed before it asked the policy: ValueError: no such module" in rollout.error
 
 
+@pytest.mark.parametrize("kind", ["leaves", "leaves_politely"])
+def test_whatever_an_agent_raises_costs_its_rollout(folder: Path, kind: str) -> None:
+    task = make(kind)
+    raised = ["SystemExit", "KeyboardInterrupt", "CancelledError", "GeneratorExit", "StopIteration", "Silent"]
+    rows = [{"question": "tea?", "raises": name} for name in raised]
+    example = type(task.examples("train")[0])
+    object.__setattr__(task, "_examples", {"train": [example(row["raises"], row) for row in rows]})
+    for rollout in play(task):
+        assert rollout.faults == {"agent_crashed": 1}
+        assert rollout.example.id in rollout.error
+
+
 def test_turns_that_the_recipe_forbids_are_refused(folder: Path) -> None:
     for rollout in play(make("greedy"), max_turns=2):
         assert len(rollout.turns) == 2
@@ -360,6 +387,22 @@ def test_a_command_that_fails_hangs_or_leaves_processes_behind(folder: Path) -> 
     assert left == []
     for rollout in play(make(command="exit 3")):
         assert rollout.faults == {"grader": 1}
+
+
+def test_a_process_that_cannot_be_found_holds_no_rollout_up(folder: Path) -> None:
+    asking = program(folder, "", "asking")
+    daemon = f"{asking}; env -i setsid sleep 6 & sleep 1; echo 0.5"
+    for rollout in play(make(command=daemon, seconds=5)):
+        assert (rollout.score, rollout.faults) == (0.5, {"agent_leaked": 1})
+
+
+def test_what_a_command_writes_is_bounded_and_its_last_line_is_the_score(folder: Path) -> None:
+    noisy = program(folder, 'print("working\\n" * 300_000); print(0.5)', "noisy")
+    assert {(rollout.score, rollout.error) for rollout in play(make(command=noisy))} == {(0.5, "")}
+    huge = program(folder, 'open("score.json", "w").truncate(2**34)', "huge")
+    for rollout in play(make(command=huge, result="score.json")):
+        assert rollout.faults == {"agent_crashed": 1}
+        assert "expected a score as JSON" in rollout.error
 
 
 def test_a_command_that_is_isolated_reaches_the_policy_and_nothing_else(folder: Path) -> None:

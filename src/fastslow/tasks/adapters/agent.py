@@ -22,7 +22,7 @@ from fastslow.base.world import in_thread, wait_for
 from fastslow.gateway.server import gateway, variables
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 from fastslow.tasks.adapters.agent_process import Place, in_box, in_folder
-from fastslow.tasks.adapters.agent_rollout import LEAKED, AgentLimits, AgentRollouts, Clock
+from fastslow.tasks.adapters.agent_rollout import LEAKED, AgentLimits, AgentRollouts, Clock, described
 from fastslow.tasks.adapters.dataset import call_grader, load_grader
 from fastslow.tasks.base import Example, Feedback, QuestionTask
 from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id
@@ -155,10 +155,9 @@ class AgentTask(AgentRollouts, RowTask):
             raise
         except Exception as error:
             if not listener.heard:
-                words = f"{type(error).__name__}: {one_line(redacted(str(error)))}"
                 raise TaskError(
                     f"the agent, started on problem '{one_line(example.id, 60)}' to see which text it sends, failed before "
-                    f"it asked for an answer: {words}; correct it, or give a text for each of components"
+                    f"it asked for an answer: {described(error)}; correct it, or give a text for each of components"
                 ) from error
         return listener.heard
 

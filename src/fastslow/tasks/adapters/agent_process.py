@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from fastslow.base.world import in_thread
 from fastslow.gateway.server import gateway
 from fastslow.sandbox.box import PATH, Box
-from fastslow.tasks.adapters.harbor.machines import LONGEST, SandboxMachine
+from fastslow.tasks.adapters.harbor.machines import LONGEST, SandboxMachine, talk
 
-OUTPUT = 2**20
-"""Bytes of standard output, and of standard error, that are kept; the rest is dropped."""
+LARGEST = 2**20
+"""Bytes of a file that are read."""
 GRACE = 0.5
 """Seconds in which a program's children may end after it."""
 
@@ -74,7 +74,8 @@ class _Folder:
         file = self.folder / name
         if not file.is_file() or not file.resolve().is_relative_to(self.folder.resolve()):
             return None
-        return file.read_text(errors="replace")
+        with file.open("rb") as opened:
+            return opened.read(LARGEST).decode("utf-8", "replace")
 
 
 @contextlib.asynccontextmanager
@@ -127,30 +128,28 @@ async def run_command(command: str, folder: Path, given: Mapping[str, str], prob
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    reading = [asyncio.ensure_future(_first(stream)) for stream in (process.stdout, process.stderr)]
+    talking, ends = talk(process, json.dumps(problem, default=str).encode())
     mark = next(iter(given.items()))
-    assert process.stdin is not None
     try:
-        with contextlib.suppress(OSError):  # it need not read it
-            process.stdin.write(json.dumps(problem, default=str).encode())
-            process.stdin.close()
-        code = await process.wait()
+        code = await _exit(process)
         leaked = await _left(process.pid, mark)
     finally:
         _kill(process.pid, mark)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
-        texts = await asyncio.gather(*reading)
-    return Ended(code, texts[0], texts[1], leaked)
+        await _exit(process)
+        _, held = await asyncio.wait(talking, timeout=GRACE)  # by processes that have left group and environment
+        for each in held:
+            each.cancel()
+    output, errors = (each.decode("utf-8", "replace") for each in ends)
+    return Ended(code, output, errors, leaked or bool(held))
 
 
-async def _first(stream: asyncio.StreamReader | None) -> str:
-    kept = b""
-    assert stream is not None
-    while piece := await stream.read(2**16):
-        kept = (kept + piece)[:OUTPUT]
-    return kept.decode("utf-8", "replace")
+async def _exit(process: asyncio.subprocess.Process) -> int:
+    """Its exit code. `wait` would wait for others that hold its pipes too."""
+    while process.returncode is None:
+        await asyncio.sleep(GRACE / 20)
+    return process.returncode
 
 
 async def _left(group: int, mark: tuple[str, str]) -> bool:

@@ -156,7 +156,14 @@ class AgentRollouts(Task):
 
     async def timed(self, work: Coroutine[Any, Any, Any], session: Session, clock: Clock, seconds: float) -> Any:
         """What the agent returned; feedback where it failed, or worked for more seconds than it may."""
-        running = asyncio.ensure_future(work)
+
+        async def whole() -> Any:
+            try:
+                return await work
+            except SystemExit as error:  # a task that raised it would end the loop
+                raise TaskError(f"SystemExit: {error}") from error
+
+        running = asyncio.ensure_future(whole())
         try:
             while not running.done() and (left := seconds - clock.worked) > 0:
                 await asyncio.wait({running}, timeout=max(left, 0.05))
@@ -166,7 +173,7 @@ class AgentRollouts(Task):
         except (RecipeError, asyncio.CancelledError):
             raise
         except BaseException as error:  # somebody else's code, which can raise anything
-            return self._failed(session, CRASHED, f"{type(error).__name__}: {one_line(redacted(str(error)))}", error)
+            return self._failed(session, CRASHED, described(error), error)
         finally:
             running.cancel()
             await asyncio.wait({running}, timeout=GRACE)
@@ -181,6 +188,11 @@ class AgentRollouts(Task):
         if LIMIT in session.faults:
             words = "The agent had no result when it had used all the answers it may have."
         return Feedback(0.0, words, faults={fault: 1}, error=error)
+
+
+def described(error: BaseException) -> str:
+    """An error of somebody else's code, without credentials; redacted before it is cut, which could leave a part of one."""
+    return f"{type(error).__name__}: {one_line(redacted(one_line(error, 10_000)))}"
 
 
 class Clock:

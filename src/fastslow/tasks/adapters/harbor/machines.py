@@ -245,8 +245,9 @@ async def _called(words: Sequence[str], seconds: float) -> Ran:
 async def _run(words: Sequence[str], seconds: float, given: bytes = b"") -> Ran:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
+    talking, ends = talk(process, given)
     try:
-        output, errors = await asyncio.wait_for(process.communicate(given), seconds)
+        await asyncio.wait_for(asyncio.gather(*talking, process.wait()), seconds)
     except TimeoutError:
         return Ran(-9, "", "", timed_out=True)
     finally:
@@ -254,8 +255,32 @@ async def _run(words: Sequence[str], seconds: float, given: bytes = b"") -> Ran:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    said, wrong = (each[-_KEPT:].decode("utf-8", "replace") for each in (output, errors))
+    said, wrong = (each.decode("utf-8", "replace") for each in ends)
     return Ran(process.returncode or 0, said, wrong)
+
+
+def talk(
+    process: asyncio.subprocess.Process, given: bytes
+) -> tuple[list[asyncio.Future[None]], tuple[bytearray, bytearray]]:
+    """Write to a process what it is given, and read its output and errors, of which the last are kept."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    ends = bytearray(), bytearray()
+
+    async def write(stream: asyncio.StreamWriter) -> None:
+        with suppress(OSError):  # it need not read it
+            stream.write(given)
+            await stream.drain()
+        stream.close()
+
+    async def read(stream: asyncio.StreamReader, end: bytearray) -> None:
+        while piece := await stream.read(2**16):
+            end += piece
+            del end[:-_KEPT]
+
+    work = (write(process.stdin), read(process.stdout, ends[0]), read(process.stderr, ends[1]))
+    return [asyncio.ensure_future(each) for each in work], ends
 
 
 @cache
