@@ -73,7 +73,7 @@ def read_feedback(
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
-    for whole in told(feedback):
+    for whole in _led(told(feedback)):
         found = []
         if len(seen) >= MOST_SAID:
             break
@@ -101,6 +101,17 @@ def read_feedback(
         if found:
             lines.append(found)
     return lines
+
+
+def _led(told_of: Sequence[str]) -> list[str]:
+    """The lines, with an indented one put behind the line above it if that leads on to it."""
+    found: list[str] = []
+    for line in told_of:
+        if found and found[-1].endswith(":") and line[:1].isspace():
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+    return found
 
 
 def _without_copies(line: str, copies: Sequence[str]) -> str:

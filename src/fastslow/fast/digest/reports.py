@@ -35,20 +35,37 @@ _OUTCOMES, _UNREAD = ("failure", "error", "skipped"), ("system-out", "system-err
 _SOURCE = re.compile(r"\s*File \".*\", line \d+")
 _FRAME = re.compile(
     r"\s*Traceback \(most recent|\s*(?:For|See) further information\b"
-    r"|\s+at [^()]+\([^()]*\)\s*$|\s+at \S+:\d+\s*$|\s+\d+: \w+::\S+\s*$|\s*\.\.\. \d+ more\s*$"
+    r"|\s+at [^()]+\([^()]*\)(?: in \S+)?(?: \d+)?\s*$|\s+at \S+:\d+\s*$|\s*\.\.\. \d+ more\s*$"
+    r"|\s+\d+: \w[\w:<>]*\s*$|\s*(?:-->\s)?[\w./\\-]*[./\\][\w-]+:\d+(?::\d+)?(?: \+0x\w+)?\s*$"
+    r"|\s*>?\s*\d+ \|(?:\s|$)|\s+\|\s*$"
 )
+_UNDERLINED = re.compile(r"^[\s|]*(?:-+\s+)?(?:~*\^[\^~-]*|~~+)(?:\s+|$)")
+"""What stands below a line of source, perhaps before words about it."""
+_WHEN = re.compile(r"^\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?\]?\s+")
 _PLACE = re.compile(r"^\s*(?:[\w./\\-]+\.\w+:\d+(?::\d+)?:\s+|\d+:\d+:?\s+(?=(?:error|warning)\b))")
-_VALIDATED = re.compile(r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$")
+_VALIDATED = re.compile(
+    r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$|(?:\s\(|\t)\d+(?:\.\d+)?\s?m?s\)?\s*$"
+)
 _PASSED = re.compile(
     r"\s*(?:[-*•]\s)?(?:\[[xX]\]|[✓✔☑✅]|PASS(?:ED)?\b|ok \d)|.*(?:\sPASS(?:ED)?(?:\s+\[\s*\d+%\])?|\.\.\. ok)\s*$"
+    r"|FAILED \S+::\S+ - |\S+ [.FEsxX]+\s+\[\s*\d+%\]\s*$"
 )
+_HEADERS = re.compile(r"\AHTTP/[\d.]+ \d+[^\n]*\n(?:[\w-]+:[^\n]*\n)*\s*")
+_BEGUN = re.compile(r"(?m)(?:^|(?<=:\s))(?=\{\s*\"|\[\s*\{)")
+_TELLING = re.compile(r"(?i)\"(?:message|msg|errors?|details?|feedback|reason)\"\s*:")
+"""Where a report in JSON begins within a text, and what it has; an answer that is quoted has it not."""
+_DECODER, MOST_REPORTS = json.JSONDecoder(), 32
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
 _DECLARED = re.compile(r"^\s*<\?xml[^>]*\?>")
-_HEADING = re.compile(r"\s*(?:#{1,6}\s.*|(\*\*|__)[^*_]+(?::\1|\1:))\s*$")
+_HEADING = re.compile(
+    r"\s*(?:#{1,6}\s.*|(\*\*|__)[^*_]+(?:(?::\1|\1:?)\s*\(?\d+(?:\.\d+)?\s?/\s?\d+\)?|:\1|\1:)|([=_*~-])\2{2,}\s.*\s\2{3,})\s*$"
+)
 _MARKS = re.compile(r"(?<![\w/.])(\d+(?:\.\d+)?)\s?/\s?(\d+)(?![\w/])")
 """Points out of those that there are."""
+_POINTS = re.compile(r"(?<=:)\s*(\d+(?:\.\d+)?)\s?/\s?(\d+)\s+[-–—|:](?=\s+\S)")
+"""Points between what they are for and a comment."""
 _COUNTED = re.compile(
-    r"\W*(?:\d+ of )?\d+ (?:validation |type |unit )?"
+    r"\W*(?:found )?(?:\d+ of )?\d+ (?:validation |type |unit )?"
     r"(?:errors?|problems?|failures?|warnings?|failed|passed|(?:tests?|checks?)(?: failed| passed)?)(?: for \w+)?"
     r"(?:[\W\d]+(?:in|and|s|ms|seconds?|errors?|warnings?|passed|failed|skipped|found)\b)*\W*$"
 )
@@ -64,7 +81,8 @@ def told(feedback: str) -> list[str]:
     source: str | None = None
     found: list[str] = []
     beside: list[str] = []
-    for line in compared(list(itertools.islice(_lines(feedback), MOST_LINES))):
+    lines = compared(list(itertools.islice(_lines(feedback), MOST_LINES)))
+    for line, below in itertools.zip_longest(lines, lines[1:], fillvalue=""):
         if _SOURCE.match(line):
             source = ""
             continue
@@ -77,19 +95,23 @@ def told(feedback: str) -> list[str]:
             source = None
         if len(line) > LONGEST_LINE:
             found.append(line)
-        elif line.strip() and not _FRAME.match(line) and not _COUNTED.match(line):
+            continue
+        line = _WHEN.sub("", _UNDERLINED.sub("", line))
+        if line.strip() and not (_FRAME.match(line) or _COUNTED.match(line) or _UNDERLINED.match(below)):
             message = _VALIDATED.sub("", _PLACE.sub("", line))
             message = _PATH.sub(lambda path: _INDEX.sub(LEFT_OUT, path[0]), message)
             if named and message[:1].isspace():
                 message = f"{_INDEX.sub(LEFT_OUT, found.pop() + ':')} {message.strip()}"
-            named = message if _NAME.fullmatch(message) else ""
             aside = _PASSED.match(message) or _HEADING.match(message) or has_full_marks(message)
-            (beside if aside else found).append(message)
+            named = message if not aside and _NAME.fullmatch(message) else ""
+            (beside if aside else found).append(_POINTS.sub("", message))
     return found or beside
 
 
 def has_full_marks(text: str) -> bool:
-    """Whether it begins or ends with points, all that there are."""
+    """Whether it begins or ends with points, or comments on them, all that there are."""
+    if (points := _POINTS.search(text)) and points[1] == points[2]:
+        return True
     marks = list(itertools.islice(_MARKS.finditer(text), 2))
     if len(marks) != 1 or marks[0][1] != marks[0][2] or marks[0][1] == "1":
         return False
@@ -98,9 +120,24 @@ def has_full_marks(text: str) -> bool:
 
 def _lines(feedback: str) -> Iterator[str]:
     """The lines of a feedback, what is fenced in it read like the rest."""
-    for part in _FENCE.split(feedback):
+    for part in _FENCE.split(_HEADERS.sub("", feedback)):
         report = _of_json(part) if part.lstrip()[:1] in ("{", "[") else _of_xml(part)
-        yield from _of_tables(part.splitlines()) if report is None else report
+        yield from _of_text(part) if report is None else report
+
+
+def _of_text(text: str) -> Iterator[str]:
+    """The lines of a text, and the messages of the reports in JSON that stand in it."""
+    start = 0
+    for begun in itertools.islice(_BEGUN.finditer(text), MOST_REPORTS):
+        try:
+            found, end = _DECODER.raw_decode(text, begun.end())
+        except (ValueError, RecursionError):
+            continue
+        if begun.end() >= start and _TELLING.search(text, begun.end(), end):
+            yield from _of_tables(text[start : begun.end()].splitlines())
+            yield from (line for each in _messages(found) for line in each.splitlines())
+            start = end
+    yield from _of_tables(text[start:].splitlines())
 
 
 def _of_tables(lines: Sequence[str]) -> Iterator[str]:
@@ -198,7 +235,9 @@ def _messages(found: Any, name: str = "") -> Iterator[str]:
                 return
             if not (what and where) and not wanted:
                 for key, value in found.items():
-                    yield from _messages(value, name if str(key).casefold() in _WHAT else str(key))
+                    told_of = str(key).casefold() in _WHAT
+                    if told_of or not what or not isinstance(value, str):
+                        yield from _messages(value, name if told_of else str(key))
                 return
             told = [what, wanted and f"expected '{wanted}'", given and f"got '{given}'"]
             yield (f"{where}: " if where else "") + ", ".join(each for each in told if each)
