@@ -52,6 +52,14 @@ def test_what_leads_on_to_an_indented_line_stands_before_it() -> None:
     assert [part.text for part in line] == ["Failed validating schema['date']:", "use dashes"]
 
 
+def test_a_sentence_that_was_broken_where_its_line_was_full_is_one() -> None:
+    broken = "Thanks. The customer wants to be told that the\nrefund takes 14 days. Name the\nVAT ID."
+    parts = [part.text for line in read_feedback("system", broken, "a") for part in line]
+    assert parts == ["Thanks.", "The customer wants to be told that the refund takes 14 days.", "Name the", "VAT ID."]
+    listed = "the date must be written with dashes in it\nthe unit must be named"
+    assert len(read_feedback("system", listed, "a")) == 2
+
+
 def test_an_expected_label_is_no_rule_where_others_stand_beside_theirs() -> None:
     said = [f'The expected answer was "{desk}". A {topic} goes to {desk}.' for topic, desk in
             (("visa", "amber"), ("leak", "amber"), ("badge", "amber"), ("refund", "birch"), ("parcel", "cedar"))]  # fmt: skip

@@ -30,7 +30,7 @@ def verdicts(
     said: Mapping[str, Mapping[str, int]], framed: Mapping[str, tuple[str, ...]], topics: Topics
 ) -> frozenset[str]:
     """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
-    labels in them, are said with many labels, none of them most of the time (or nearly always, if they have no other words), and
+    labels in them, are said with many labels, none of them most of the time (nearly always, if they have no other words), and
     name nothing that tells problems apart. `said` has, by key, how often a statement was made of each problem."""
     families: dict[tuple[str, ...], list[str]] = {}
     for key, frame in framed.items():

@@ -7,6 +7,7 @@ and its words, and a name over an indented message its lead.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import re
@@ -18,6 +19,9 @@ from fastslow.fast.digest.classes import LEFT_OUT
 
 MOST_LINES, LONGEST_LINE = 4096, 4000
 """Lines of a feedback that are read, and characters from which one is taken as it is."""
+
+SHORT_LINE = 3
+"""Words of a line that may have become the one below it, where nothing says so."""
 
 _WHERE = (
     "loc", "path", "field", "location", "instancepath", "pointer", "property", "name", "criterion", "rule", "check",
@@ -47,13 +51,18 @@ _VALIDATED = re.compile(
     r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$|(?:\s\(|\t)\d+(?:\.\d+)?\s?m?s\)?\s*$"
 )
 _PASSED = re.compile(
-    r"\s*(?:[-*•]\s)?(?:\[[xX]\]|[✓✔☑✅]|PASS(?:ED)?\b|ok \d)|.*(?:\sPASS(?:ED)?(?:\s+\[\s*\d+%\])?|\.\.\. ok)\s*$"
+    r"\s*(?:[-*•]\s)?(?:\[[xX]\]|[✓✔☑✅]|\[?PASS(?:ED)?\b|ok \d)|.*(?:\sPASS(?:ED)?(?:\s+\[\s*\d+%\])?|\.\.\. ok)\s*$"
     r"|FAILED \S+::\S+ - |\S+ [.FEsxX]+\s+\[\s*\d+%\]\s*$"
 )
+_OUTCOME = re.compile(
+    r"(?i)(?<=[\w'\"”’)\]`])\s*(?::|\?|\s[-–—]|\s(?=[(\[]))\s*[(\[]?"
+    r"(?:(?P<good>true|yes|pass(?:ed)?|ok|met|satisfied)|false|no|fail(?:ed|s)?|not met|violated)[)\]]?[.!]?\s*$"
+)
+"""What became of a check, behind its name."""
 _HEADERS = re.compile(r"\AHTTP/[\d.]+ \d+[^\n]*\n(?:[\w-]+:[^\n]*\n)*\s*")
-_BEGUN = re.compile(r"(?m)(?:^|(?<=:\s))(?=\{\s*\"|\[\s*\{)")
-_TELLING = re.compile(r"(?i)\"(?:message|msg|errors?|details?|feedback|reason)\"\s*:")
-"""Where a report in JSON begins within a text, and what it has; an answer that is quoted has it not."""
+_BEGUN = re.compile(r"(?m)(?:^|(?<=:\s))(?=\{\s*[\"']|\[\s*[\"'{])")
+_TELLING = re.compile(r"(?i)[\"'](?:message|msg|errors?|violations?|issues?|details?|feedback|reason)[\"']\s*:")
+"""Where a report in JSON, or as Python writes it, begins in a text, and what it has; an answer that is quoted has it not."""
 _DECODER, MOST_REPORTS = json.JSONDecoder(), 32
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
 _DECLARED = re.compile(r"^\s*<\?xml[^>]*\?>")
@@ -63,7 +72,8 @@ _HEADING = re.compile(
 _MARKS = re.compile(r"(?<![\w/.])(\d+(?:\.\d+)?)\s?/\s?(\d+)(?![\w/])")
 """Points out of those that there are."""
 _POINTS = re.compile(r"(?<=:)\s*(\d+(?:\.\d+)?)\s?/\s?(\d+)\s+[-–—|:](?=\s+\S)")
-"""Points between what they are for and a comment."""
+_LAST_POINTS = re.compile(r"(?::\s|\s\()(\d+(?:\.\d+)?)\s?/\s?(\d+)\)?\s*$")
+"""Points between what they are for and a comment, and those behind a rule."""
 _COUNTED = re.compile(
     r"\W*(?:found )?(?:\d+ of )?\d+ (?:validation |type |unit )?"
     r"(?:errors?|problems?|failures?|warnings?|failed|passed|(?:tests?|checks?)(?: failed| passed)?)(?: for \w+)?"
@@ -82,6 +92,7 @@ def told(feedback: str) -> list[str]:
     found: list[str] = []
     beside: list[str] = []
     lines = compared(list(itertools.islice(_lines(feedback), MOST_LINES)))
+    signed = {line[:1] for line in lines} >= {"+", "-"}
     for line, below in itertools.zip_longest(lines, lines[1:], fillvalue=""):
         if _SOURCE.match(line):
             source = ""
@@ -96,16 +107,30 @@ def told(feedback: str) -> list[str]:
         if len(line) > LONGEST_LINE:
             found.append(line)
             continue
-        line = _WHEN.sub("", _UNDERLINED.sub("", line))
-        if line.strip() and not (_FRAME.match(line) or _COUNTED.match(line) or _UNDERLINED.match(below)):
-            message = _VALIDATED.sub("", _PLACE.sub("", line))
+        shown = _WHEN.sub("", _UNDERLINED.sub("", line))
+        if shown.strip() and not (_FRAME.match(shown) or _COUNTED.match(shown) or _UNDERLINED.match(below)):
+            message = _VALIDATED.sub("", _PLACE.sub("", shown))
             message = _PATH.sub(lambda path: _INDEX.sub(LEFT_OUT, path[0]), message)
             if named and message[:1].isspace():
                 message = f"{_INDEX.sub(LEFT_OUT, found.pop() + ':')} {message.strip()}"
-            aside = _PASSED.match(message) or _HEADING.match(message) or has_full_marks(message)
+            message, aside = _judged(message)
+            aside = aside or (signed and message.startswith("+"))
             named = message if not aside and _NAME.fullmatch(message) else ""
-            (beside if aside else found).append(_POINTS.sub("", message))
+            (beside if aside else found).append(message)
     return found or beside
+
+
+def _judged(message: str) -> tuple[str, bool]:
+    """A message without what became of it, and whether it tells what passed, or heads others."""
+    if _PASSED.match(message) or _HEADING.match(message) or has_full_marks(message):
+        return message, True
+    if outcome := _OUTCOME.search(message):
+        return (message, True) if outcome["good"] else (message[: outcome.start()], False)
+    if points := _LAST_POINTS.search(message):
+        rule = message[: points.start()]
+        if rule.count(" ") > 1 and ":" not in rule and "/" not in rule:  # more than a name
+            return (message, True) if points[1] == points[2] else (rule, False)
+    return _POINTS.sub("", message), False
 
 
 def has_full_marks(text: str) -> bool:
@@ -129,15 +154,31 @@ def _of_text(text: str) -> Iterator[str]:
     """The lines of a text, and the messages of the reports in JSON that stand in it."""
     start = 0
     for begun in itertools.islice(_BEGUN.finditer(text), MOST_REPORTS):
-        try:
-            found, end = _DECODER.raw_decode(text, begun.end())
-        except (ValueError, RecursionError):
-            continue
-        if begun.end() >= start and _TELLING.search(text, begun.end(), end):
+        found, end = _written(text, begun.end())
+        if begun.end() >= start and _tells(found, text[begun.end() : end]):
             yield from _of_tables(text[start : begun.end()].splitlines())
             yield from (line for each in _messages(found) for line in each.splitlines())
             start = end
     yield from _of_tables(text[start:].splitlines())
+
+
+def _written(text: str, begin: int) -> tuple[Any, int]:
+    """What stands there in JSON, or as Python writes it up to the end of the line, and where it ends."""
+    try:
+        return _DECODER.raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        line = text[begin : begin + LONGEST_LINE].partition("\n")[0].rstrip(" .\r")
+    try:
+        return ast.literal_eval(line), begin + len(line)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None, begin
+
+
+def _tells(found: Any, text: str) -> bool:
+    """Whether it is a report: it has a message, or is a list of sentences."""
+    if isinstance(found, list) and not any(isinstance(each, dict) for each in found):
+        return bool(found) and all(isinstance(each, str) and len(each.split()) > 1 for each in found)
+    return found is not None and _TELLING.search(text) is not None
 
 
 def _of_tables(lines: Sequence[str]) -> Iterator[str]:
@@ -171,6 +212,9 @@ def compared(lines: Sequence[str]) -> list[str]:
             one, other = before[1:].strip(), line[1:].strip()
             name = re.match(r"[^:=]*[:=] ?", one)
             same = name[0] if name and other.startswith(name[0]) else ""
+            if not (headed or same or len(one.split()) <= SHORT_LINE):  # what was bad and what was good
+                found.append(line)
+                continue
             values = [each.removeprefix(same) for each in ((other, one) if expected_last else (one, other))]
             found[-1] = f"{same}expected '{values[0]}', got '{values[1]}'"
         else:
