@@ -288,8 +288,9 @@ class Transcript:
             return self._known
         topics = Topics(self.words)
         classes = self._classes(topics)
-        found = {}
-        problems, rows = ({part: kind() for part in classes.parts} for kind in (Counter[str], set[int]))
+        found: dict[tuple[str, ...], Said] = {}
+        problems = {part: Counter[str]() for part in classes.parts}
+        rows = {part: set[int]() for part in classes.parts}
         lines = [line for each in classes.lines for line in each]
         led = leads_of(lines, {key for key, part in classes.parts.items() if part.text.endswith(":")})
         for parts in chains(lines):
