@@ -40,6 +40,34 @@ def test_a_name_of_several_words_is_one_value() -> None:
     assert set(texts.values()) == {"The vendor must be (in capital letters), not …."}
 
 
+def test_whose_something_is_stays() -> None:
+    names = ("Ilse", "Joren", "Mara", "O'Neil")
+    assert classes(*(f"{name}'s parcel: name it." for name in names), names=names) == ["…'s parcel: name it."]
+
+
+def test_of_several_values_that_few_differ_in_only_those_are_shared_that_few_differ_in_together() -> None:
+    said = [f"Copy {copy} of the '{kind}' form of {year} is late." for copy in range(1, 25)
+            for kind, year in [(("red", "blue")[copy % 2], 2020 + copy % 5)]]  # fmt: skip
+    assert classes(*said) == ["Copy … of the 'blue' form of … is late.", "Copy … of the 'red' form of … is late."]
+
+
+def test_what_several_problems_have_is_left_out_unless_it_tells_something() -> None:
+    names = ("Ilse", "Joren", "Mara", "Tobin")
+    said = [f"Dear {names[n % 4]}, name form {n}." for n in range(16)]
+    assert classes(*said, names=names) == ["Dear …, name form …."]
+    said = [f"Field {names[n % 4]} is '{names[n % 4][::-1]}', not '{n}'." for n in range(16)]
+    assert classes(*said, names=names) == [f"Field {name} is '{name[::-1]}', not '…'." for name in names]
+
+
+def test_what_was_expected_of_one_field_is_described_and_not_taken_apart() -> None:
+    countries = [("FR", "Lille"), ("DE", "Jena"), ("PL", "Lodz"), ("DE", "Kiel"), ("FR", "Metz"), ("PL", "Posen")]
+    said = [f"The country is expected {code} but got {city}." for code, city in countries]
+    names = tuple(city for _, city in countries)
+    assert classes(*said, names=names) == ["The country is expected (in capital letters) but got …."]
+    units = [f"expected '{('kg', 'EUR')[n % 2]}', got '{n}'" for n in range(12)]
+    assert classes(*units) == ["expected 'kg', got '…'", "expected 'EUR', got '…'"]
+
+
 def test_what_says_nothing_without_its_values_is_no_rule() -> None:
     assert classes(*(f"expected {7 * n}, got {n}." for n in range(1, 6))) == []
     assert classes(*(f"it must go to {n}." for n in range(1, 6))) == []

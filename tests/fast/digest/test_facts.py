@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastslow.fast.digest.facts import cases, facts
+from fastslow.fast.digest.facts import approvals, cases, facts, refusals
 from fastslow.fast.digest.journal import key_of
 from fastslow.fast.digest.reading import read_feedback
 from fastslow.fast.digest.transcript import Graded, Transcript
@@ -96,3 +96,23 @@ def test_what_quotes_an_answer_is_kept_where_it_stands_alone_or_beside_many() ->
     beside = ["One line.", "Use brackets.", "End with a dot.", "No spaces."]
     several = [f"{said}\n{beside[n % 4]}\n{beside[(n + 1) % 4]}" for n, said in enumerate(alone)]
     assert any("no step" in each for each in heard(several))
+
+
+def test_what_is_said_of_all_answers_or_of_all_right_ones_tells_none_from_another() -> None:
+    right, wrong = set(range(4)), set(range(4, 12))
+    said = {"all": right | wrong, "right": right, "praise": right | {5}, "some": {1, 2}, "blame": wrong}
+    assert approvals(said, right, wrong) == {"all", "right"}
+    assert approvals(said, {0, 1, 2}, wrong) == set(), "too few right answers"
+
+
+def test_what_is_said_of_every_failure_whether_a_line_says_it_or_not_only_calls_it_one() -> None:
+    wrong = set(range(20))
+    said = {"leider falsch": wrong, "name the unit": set(range(12)), "round it": set(range(12, 20))}
+
+    def found(said: dict[str, set[int]], told: set[int]) -> frozenset[str]:
+        return refusals(said, wrong, lambda _: told)
+
+    assert found(said, set(range(8))) == {"leider falsch"}
+    assert not found(said, set(range(7))), "too few failures under texts with the line"
+    assert not found({**said, "round it": {12}}, set(range(8))), "it may be what is wrong where nothing else is said"
+    assert not found({**said, "leider falsch": set(range(1, 20))}, set(range(8)))

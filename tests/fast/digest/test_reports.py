@@ -50,6 +50,25 @@ Exception in thread "main" AssertionError: name the unit
 Caused by: no unit at (row 3)
 \t... 12 more"""
 
+RUST = """\
+error[E0308]: mismatched types
+ --> src/main.rs:2:20
+  |
+2 |     let unit: u32 = "kg";
+  |               ---   ^^^^ expected `u32`, found `&str`
+  |"""
+SQL = """\
+ERROR:  column "unit" does not exist
+LINE 1: SELECT unit FROM rows;
+               ^
+HINT:  Name the column "units"."""
+HTTP = """\
+HTTP/1.1 422 Unprocessable Entity
+content-type: application/json
+
+{"error": {"code": 7, "status": "INVALID", "message": "name the unit"}}"""
+GO = "panic: name the unit\n\t/app/check.go:20 +0x1d5\n/app/main.go:12"
+
 
 @pytest.mark.parametrize(
     ("feedback", "lines"),
@@ -99,6 +118,29 @@ Caused by: no unit at (row 3)
         (PYTHON.replace("ValueError: no unit", "AssertionError"), ["assert unit(row)", "AssertionError"]),
         (JAVA, ['Exception in thread "main" AssertionError: name the unit', "Caused by: no unit at (row 3)"]),
         ("Look here:\n    at the unit\n    at row:3", ["Look here:", "    at the unit"]),
+        (RUST, ["error[E0308]: mismatched types", "expected `u32`, found `&str`"]),
+        (SQL, ['ERROR:  column "unit" does not exist', 'HINT:  Name the column "units".']),
+        (HTTP, ["name the unit"]),
+        ('400 Bad Request: {"error": "name the unit"}\nNo row.', ["400 Bad Request: ", "name the unit", "No row."]),
+        ('You wrote: {"unit": "kg"}', ['You wrote: {"unit": "kg"}']),
+        (GO, ["panic: name the unit"]),
+        ("   at Acme.Run(String[] args) in /app/Run.cs:line 4\nName it.", ["Name it."]),
+        ("2026-03-01 12:30:05,123 ERROR name it\n[2026-03-01T12:30:05Z] Round it.", ["ERROR name it", "Round it."]),
+        ("Tone: 2/5 - be kind\nForm: 5/5 - good\nRatio: 1/2", ["Tone: be kind", "Ratio: 1/2"]),
+        ("**Tone** (2/5)\nBe kind.\n**Score:** 2/5", ["Be kind."]),
+        ("==== short summary ====\nFAILED a.py::b - Name...\na.py .F. [100%]\nName it.", ["Name it."]),
+        ("FAILED a.py::b - name it", ["FAILED a.py::b - name it"]),
+        ("Name it: FAIL\nRound it: PASS\nUse 'kg' - not met.\nShort? Yes.", ["Name it", "Use 'kg'"]),
+        ("[FAIL] Name it.\n[PASS] Round it.", ["[FAIL] Name it."]),
+        ("Name the unit: 1/5\nRound the sum (2/2)\nUse no 'kg' (0/2)", ["Name the unit", "Use no 'kg'"]),
+        ("- Name the unit of each.\n+ Round the sum at once.", ["- Name the unit of each."]),
+        ("- kg\n+ kilo", ["expected 'kg', got 'kilo'"]),
+        ("Errors: ['Name it.', \"Don't guess.\"]", ["Errors: ", "Name it.", "Don't guess."]),
+        ("{'score': 0, 'violations': ['Name it.']}", ["violations: Name it."]),
+        ("must be one of: ['kg', 'lb']\n['kg'", ["must be one of: ['kg', 'lb']", "['kg'"]),
+        ("5/5\n  polite", ["  polite"]),
+        ("a ^ b is not 2 ~~ c", ["a ^ b is not 2 ~~ c"]),
+        ("Name it.\nPASSED\n  in time", ["Name it.", "  in time"]),
     ],
 )
 def test_only_what_tells_what_was_wrong_is_left(feedback: str, lines: list[str]) -> None:
@@ -122,6 +164,7 @@ def test_only_what_tells_what_was_wrong_is_left(feedback: str, lines: list[str])
             ["Units: none"],
         ),
         ({"passed": True, "comment": "Short."}, ["Short."]),
+        ({"errors": [{"code": "E7", "message": "Name it."}]}, ["Name it."]),
     ],
 )
 def test_json_becomes_a_line_for_each_message(found: object, lines: list[str]) -> None:

@@ -42,6 +42,32 @@ def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> 
     assert one.key in parts_of_texts({"system": "Answer.\n* PAY at once."})
 
 
+def test_signs_before_a_line_do_not_make_another_statement() -> None:
+    assert statements(heard("❌ Name it.", "🙁 Name it.", "name it")) == ["❌ Name it."]
+    assert key_of("system", "¿Dónde?") != key_of("system", "Dónde?")
+
+
+def test_what_leads_on_to_an_indented_line_stands_before_it() -> None:
+    (line,) = read_feedback("system", "Failed validating schema['date']:\n    use dashes", "a")
+    assert [part.text for part in line] == ["Failed validating schema['date']:", "use dashes"]
+
+
+def test_a_sentence_that_was_broken_where_its_line_was_full_is_one() -> None:
+    broken = "Thanks. The customer wants to be told that the\nrefund takes 14 days. Name the\nVAT ID."
+    parts = [part.text for line in read_feedback("system", broken, "a") for part in line]
+    assert parts == ["Thanks.", "The customer wants to be told that the refund takes 14 days.", "Name the", "VAT ID."]
+    listed = "the date must be written with dashes in it\nthe unit must be named"
+    assert len(read_feedback("system", listed, "a")) == 2
+
+
+def test_an_expected_label_is_no_rule_where_others_stand_beside_theirs() -> None:
+    said = [f'The expected answer was "{desk}". A {topic} goes to {desk}.' for topic, desk in
+            (("visa", "amber"), ("leak", "amber"), ("badge", "amber"), ("refund", "birch"), ("parcel", "cedar"))]  # fmt: skip
+    found = statements(heard(*said, answers=("amber", "birch", "cedar")))
+    assert 'The expected answer was "amber".' not in found
+    assert "A visa goes to amber." in found
+
+
 def test_what_quotes_the_answer_is_left_out_and_is_no_rule() -> None:
     words = "The answer 'amber and  birch, I think…' names no one option.\nName 'one option' only."
     (told,), (rule,) = read_feedback("system", words, "Amber and birch, I think\nboth will do")

@@ -8,10 +8,11 @@ common; what says nothing without them is no rule.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastslow.fast.digest.topics import word_list
 
@@ -34,11 +35,14 @@ QUOTED = (
     r"\"[^\"]*+\"|„[^„“”]*+[“”]|“[^“”]*+”|«[^«»]*+»|「[^「」]*+」|`[^`]*+`"
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
 )
+_NAME = r"\b[A-Z](?:[\w-]|'(?!s\b))*"
 _VALUE = re.compile(
-    rf"({QUOTED}|\b(?=[a-fx]*\d)(?:0x)?[0-9a-f]{{8,}}(?:-[0-9a-f]{{4,}})*\b|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])"
-    r"|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*|\b[A-Z][\w'-]*)"
+    rf"({QUOTED}|\b(?=[a-fx]*\d)(?:0x)?[0-9a-f]{{8,}}(?:-[0-9a-f]{{4,}})*\b|(?<!\w)[-+]?\d[\d.,:/%-]*(?:T\d[\d.:]*Z?)?(?<![.,:])"
+    r"|(?<=\bexpected )(?P<wanted>[^\s,;]+)(?=[,;]? (?:but )?(?:got|found|not|was|received|instead)\b)"
+    rf"|(?<!^)(?<![.:!?]\s){_NAME}(?:\s(?:&\s)?{_NAME})*|{_NAME})"
 )
 _WORD = re.compile(r"\w+")
+_EXPECTED = re.compile(r"(?i)\b(?:expect|want)(?:ed)?\b")
 EMPTY = frozenset(
     re.findall(
         r"\w+",
@@ -46,7 +50,7 @@ EMPTY = frozenset(
         no as you your i we they he she must should shall will would can could may do does did have has had here there so than
         then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
         result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry
-        returned assertionerror assertion test tests ran failure failures check checks
+        returned assertionerror assertion assert test tests ran failure failures check checks
         total overall grade rating verdict assessment question fine excellent perfect f s""",
     )
 )
@@ -60,8 +64,14 @@ class Variant:
     key: Said
     frame: tuple[str, ...]
     values: tuple[str, ...]
-    own: bool = False
-    """They are values that the problems have."""
+    owned: tuple[bool, ...] = ()
+    """Which of them the problems have."""
+
+    @property
+    def own(self) -> bool:
+        """Whether the problems have all of them that are left."""
+        left = [own for own, value in zip(self.owned, self.values, strict=True) if LEFT_OUT not in value]
+        return bool(left) and all(left)
 
 
 def states_something(text: str) -> bool:
@@ -76,7 +86,7 @@ def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], b
     frame, values, literal, end = [""], [], "", 0
     for match in _VALUE.finditer(text):
         value = match[0]
-        if value[0].isupper() and not names(value):
+        if value[0].isupper() and not match["wanted"] and not names(value):
             continue
         literal += text[end : match.start()]
         frame.append(literal)
@@ -84,8 +94,8 @@ def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], b
         literal, end = "", match.end()
     frame.append(literal + text[end:])
     frame[0] = "\n".join(before)
-    own = [any(map(names, _WORD.findall(value))) for value in values if LEFT_OUT not in value]
-    return Variant(said, tuple(frame), tuple(values), bool(own) and all(own))
+    owned = (any(map(names, _WORD.findall(value))) for value in values)
+    return Variant(said, tuple(frame), tuple(values), tuple(owned))
 
 
 def generalized(
@@ -143,16 +153,38 @@ def _without(one: Variant, shorter: Sequence[Variant]) -> Variant | None:
 
 
 def _groups(members: Sequence[Variant]) -> list[list[Variant]]:
-    """Variants that share the values that few of them differ in."""
-    shared = [
-        place
-        for place in range(len(members[0].values))
-        if FEW * len({each.values[place] for each in members}) <= len(members)
-    ]
-    found: dict[tuple[str, ...], list[Variant]] = {}
-    for each in members:
-        found.setdefault(tuple(each.values[place] for place in shared), []).append(each)
+    """Variants that share the values that few of them differ in, of which those that fewest differ in come first. What one
+    problem has is shared if it tells something else; and where it is told of what a value was expected, that is of one case,
+    or of all."""
+    lead = members[0].frame[0].partition("\n")[2]
+    literals = itertools.accumulate(members[0].frame[1:-1])
+    places = [place for place, before in enumerate(literals) if not _EXPECTED.search(lead + before, 1)]
+    distinct = {place: len({each.values[place] for each in members}) for place in places}
+    groups = [0] * len(members)
+    for place in sorted(places, key=distinct.__getitem__):
+        if FEW * distinct[place] > len(members) or not (distinct[place] == 1 or _tells(members, place)):
+            continue
+        finer = list(zip(groups, (each.values[place] for each in members), strict=True))
+        number = {pair: index for index, pair in enumerate(dict.fromkeys(finer))}
+        if FEW * len(number) <= len(members):
+            groups = [number[pair] for pair in finer]
+    found: dict[int, list[Variant]] = {}
+    for each, group in zip(members, groups, strict=True):
+        found.setdefault(group, []).append(each)
     return list(found.values())
+
+
+def _tells(members: Sequence[Variant], place: int) -> bool:
+    """Whether a value is not the problems' own, or the rest is more alike among variants that share it."""
+    if 2 * sum(each.owned[place] for each in members) <= len(members):
+        return True
+    sharing: dict[str, list[Variant]] = {}
+    for each in members:
+        without = replace(each, values=(*each.values[:place], LEFT_OUT, *each.values[place + 1 :]))
+        sharing.setdefault(each.values[place], []).append(without)
+    several = [group for group in sharing.values() if len(group) >= FEW]
+    whole = _joined(members[0].frame, list(itertools.chain(*sharing.values())))
+    return 2 * sum(_joined(members[0].frame, group) != whole for group in several) > len(several)
 
 
 def _joined(frame: tuple[str, ...], group: Sequence[Variant]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED, VARIANTS
+from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED, VARIANTS, states_something
 from fastslow.fast.digest.topics import Topics
 
 FILLINGS = 3
@@ -15,6 +15,8 @@ LEAST_FACTS, BESIDE_FACTS = 4, 1.5
 """How often a fact is told, and how much more often the rule beside it may be."""
 MOSTLY = 0.75
 """Share of the times at which a rule is said beside a case, or a case beside a rule, from which they belong together."""
+LEAST_REFUSED = 8
+"""Failures under a text from which it is known that a line does not change what is said of them."""
 ALWAYS = 0.99
 """Share of the failures, or of the right answers, from which a sentence is said of all of them: it explains none."""
 
@@ -28,8 +30,8 @@ def verdicts(
     said: Mapping[str, Mapping[str, int]], framed: Mapping[str, tuple[str, ...]], topics: Topics
 ) -> frozenset[str]:
     """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
-    labels in them, are said with many labels, none of them most of the time, and name nothing that tells problems apart.
-    `said` has, by key, how often a statement was made of each problem."""
+    labels in them, are said with many labels, none of them most of the time (nearly always, if they have no other words), and
+    name nothing that tells problems apart. `said` has, by key, how often a statement was made of each problem."""
     families: dict[tuple[str, ...], list[str]] = {}
     for key, frame in framed.items():
         families.setdefault(frame, []).append(key)
@@ -37,7 +39,8 @@ def verdicts(
     for frame, members in families.items():
         times = [sum(said[key].values()) for key in members]
         problems = frozenset().union(*(said[key] for key in members))
-        varied = len(members) >= FILLINGS and 2 * max(times) <= sum(times)
+        bare = len(members) > FILLINGS and not states_something(" ".join(frame[1:]).strip() or "the")
+        varied = len(members) >= FILLINGS and max(times) <= (MOSTLY if bare else 0.5) * sum(times)
         if varied and not topics.shared(frame[1:], problems):
             found |= set(members)
     return frozenset(found)
@@ -60,11 +63,29 @@ def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
     )
 
 
-def approvals(said: Mapping[str, set[int]], right: set[int]) -> frozenset[str]:
-    """Statements that are made of every right answer and of no other. `said` has, by key, of which rollouts."""
+def approvals(said: Mapping[str, set[int]], right: set[int], wrong: set[int]) -> frozenset[str]:
+    """Statements that are made of every right answer, and of no other or of all others: they tell nothing of either. `said`
+    has, by key, of which rollouts."""
     if len(right) < LEAST_FACTS:
         return frozenset()
-    return frozenset(key for key, rows in said.items() if rows <= right and len(rows) >= ALWAYS * len(right))
+    return frozenset(
+        key for key, rows in said.items() if _of_all(rows, right) and (rows <= right or _of_all(rows, wrong))
+    )
+
+
+def refusals(said: Mapping[str, set[int]], wrong: set[int], held: Callable[[str], set[int]]) -> frozenset[str]:
+    """Statements that are made of every failure, beside others, also where the text has them: they only call it one. `held`
+    tells in which rollouts a statement stood in the text."""
+    always = {key for key, rows in said.items() if _of_all(rows, wrong)}
+    beside = set[int]().union(*(rows for key, rows in said.items() if key not in always))
+    if len(wrong) < LEAST_REFUSED or not _of_all(beside, wrong):
+        return frozenset()
+    told = {key: wrong & held(key) for key in always}
+    return frozenset(key for key in always if len(told[key]) >= LEAST_REFUSED and _of_all(said[key], told[key]))
+
+
+def _of_all(rows: set[int], answers: set[int]) -> bool:
+    return len(rows & answers) >= ALWAYS * len(answers)
 
 
 def cases(texts: Mapping[str, str], said: Sequence[Sequence[Sequence[str]]]) -> frozenset[str]:

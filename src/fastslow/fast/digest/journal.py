@@ -1,17 +1,21 @@
 """Evidence as the model of effects reads it: every rollout as one row, and the statements that were made of each problem.
 
 A *statement* is something the grader said of an answer that was not right, for one component; in another spacing, case or
-numbering, or with another closing mark, it is the same statement. A statement is *about* the problems it was made of. A
-*line* of a text is known by the same key, so a text that says what the grader said is seen to say it.
+numbering, behind another sign or with another closing mark, it is the same statement. A statement is *about* the problems it
+was made of. A *line* of a text is known by the same key, so a text that says what the grader said is seen to say it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastslow.fast.digest.topics import words_of
 from fastslow.fast.reflection.lessons import line_key
+
+_SIGNS = re.compile(r"^(?:[^\w\s\x00-\x7f✓✔☑✅]+\s+)+(?=\S)")
+"""What marks a line, as in "❌ Name the unit.", but for what marks what passed."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Journal:
 
 def key_of(component: str, line: str) -> str:
     """How a line is known: whatever closes it, because a grader may join sentences in different ways."""
-    return f"{component}\n{line_key(line).rstrip('.;,')}"
+    return f"{component}\n{_SIGNS.sub('', line_key(line)).rstrip('.;,')}"
 
 
 def component_of(key: str) -> str:

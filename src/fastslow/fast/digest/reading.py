@@ -30,6 +30,10 @@ LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
 MOST_MARKS, NEAR = 16, 16
 """Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
 
+FULL_LINE = 40
+"""Characters of a line from which its sentence may go on in the next."""
+
+_BROKEN, _ENDED = re.compile(r"[a-z,]$"), re.compile(r"[.!?](?:\s|$)")
 _BETWEEN_PARTS = re.compile(
     r"(?<=[.!?;:؟।])\s+|(?<=[。！？；])\s*+(?=\S)|(?<=\S)\s++(?=(?:\(\d{1,2}\)|•)\s)|(?<=\S)\s++(?=[–—]\s)"
 )
@@ -73,7 +77,7 @@ def read_feedback(
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
-    for whole in told(feedback):
+    for whole in _led(told(feedback)):
         found = []
         if len(seen) >= MOST_SAID:
             break
@@ -101,6 +105,22 @@ def read_feedback(
         if found:
             lines.append(found)
     return lines
+
+
+def _led(told_of: Sequence[str]) -> list[str]:
+    """The lines, with one put behind the line above it if that leads on to it: it is indented behind a colon, or the sentence
+    was broken where the line is full."""
+    found: list[str] = []
+    full = max([FULL_LINE, *map(len, told_of)])
+    for above, line, below in zip(["", *told_of], told_of, [*told_of[1:], ""], strict=False):
+        led = above.endswith(":") and line[:1].isspace()
+        next_word = len(line.partition(" ")[0])
+        broken = len(above) + next_word >= full and _BROKEN.search(above) and not line[:1].isupper()
+        if led or (broken and _ENDED.search(f"{line} {below}")):
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+    return found
 
 
 def _without_copies(line: str, copies: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.classes import QUOTED, Variant, cut, generalized, states_something
 from fastslow.fast.digest.examples import is_right, naming
-from fastslow.fast.digest.facts import approvals, cases, facts, verdicts
+from fastslow.fast.digest.facts import approvals, cases, facts, refusals, verdicts
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.reading import label_words, parts_of_texts
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
@@ -288,24 +288,32 @@ class Transcript:
             return self._known
         topics = Topics(self.words)
         classes = self._classes(topics)
-        found, problems, rows = {}, {}, {}
+        found: dict[tuple[str, ...], Said] = {}
+        problems = {part: Counter[str]() for part in classes.parts}
+        rows = {part: set[int]() for part in classes.parts}
         lines = [line for each in classes.lines for line in each]
         led = leads_of(lines, {key for key, part in classes.parts.items() if part.text.endswith(":")})
         for parts in chains(lines):
             text = " ".join(classes.parts[part].text for part in (*led.get(parts[0], ()), *parts))
             if not text.endswith(":") and states_something(text):  # what only leads on to something is no statement
                 found[parts] = _said(component_of(parts[0]), text)
-                problems[parts[0]], rows[parts[0]] = Counter[str](), set[int]()
         for number, (row, said_of) in enumerate(zip(self.rows, classes.lines, strict=True)):
             for part in itertools.chain(*said_of):
-                if part in problems:
-                    problems[part][row.problem] += 1
-                    rows[part].add(number)
-        said = {each.key: problems[parts[0]] for parts, each in found.items()}
-        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
+                problems[part][row.problem] += 1
+                rows[part].add(number)
+        said = problems | {each.key: problems[parts[0]] for parts, each in found.items()}
+        framed = frames([*classes.parts.values(), *found.values()], self._labels(topics))
+        passed_over = verdicts(said, framed, topics)
         passed_over |= facts({each.key: (each.text, rows[parts[0]]) for parts, each in found.items()})
         right = {number for number, row in enumerate(self.rows) if row.score >= 1}
-        passed_over |= approvals({each.key: rows[parts[0]] for parts, each in found.items()}, right)
+        wrong = {number for number, row in enumerate(self.rows) if row.score < 1 and row.said}
+        made = {each.key: rows[parts[0]] for parts, each in found.items()}
+        parts_of = {each.key: frozenset(parts) for parts, each in found.items()}
+
+        def held(key: str) -> set[int]:
+            return {number for number in wrong if parts_of[key] <= self.rows[number].parts}
+
+        passed_over |= approvals(made, right, wrong) | refusals(made, wrong, held)
         first = {parts[0]: each.key for parts, each in found.items()}
         spelled = {each.key: each.text for each in found.values()}
         heard = [[[first.get(classes.of.get(part, ""), "") for part in line] for line in row.said] for row in self.rows]

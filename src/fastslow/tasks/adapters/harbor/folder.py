@@ -164,13 +164,15 @@ class Folder:
             yield f"{begins} the image {self.bases[0]}"
         for step in self.steps:
             shown = one_line(f"{step.name} {step.rest}", 60)
+            if not step.rest:
+                yield f"its Dockerfile has {step.name} and nothing behind it"
             if step.name == "RUN" and _installs(step) and not installed:
                 yield f"its Dockerfile installs programs ('{shown}')"
             if step.name == "USER" and step.rest not in ("root", "0"):
                 yield f"its Dockerfile names a user ('{shown}')"
             copies = step.name in ("COPY", "ADD")
             if copies and (
-                re.search(r"--from=|https?://|git@|<<", step.rest) or step.rest.split()[0].endswith(".tar.gz")
+                re.search(r"--from=|https?://|git@|<<", step.rest) or step.rest.split(" ")[0].endswith(".tar.gz")
             ):
                 yield f"its Dockerfile fetches files ('{shown}')"
             if step.name in ("ENTRYPOINT", "SHELL", "ONBUILD") or (step.name == "RUN" and "<<" in step.rest):
@@ -193,7 +195,8 @@ class Folder:
     def bases(self) -> list[str]:
         """The images that its environment begins with."""
         image = self.config.environment.docker_image
-        return [image] if image else [step.rest.split()[0] for step in self.steps if step.name == "FROM"]
+        begun = [step.rest.split() for step in self.steps if step.name == "FROM"]
+        return [image] if image else [next((word for word in words if word[:2] != "--"), "") for words in begun]
 
     def to_build(self) -> list[Step]:
         """What is left to do in the sandbox, whose system stands for the image that the Dockerfile begins with."""
