@@ -184,6 +184,13 @@ def test_a_command_reaches_the_policy_from_the_machine_and_nothing_else(tmp_path
 def test_tasks_that_do_not_fit_are_named_with_the_reason(tmp_path: Path) -> None:
     write_task(tmp_path / "fits" / "deep")
     for name, dockerfile, toml, reason in (
+        ("bare", "FROM\n", "", "its Dockerfile begins with the image"),
+        (
+            "nothing",
+            "FROM --platform=linux/amd64 ubuntu:24.04\nCOPY\n",
+            "",
+            "its Dockerfile has COPY and nothing behind it",
+        ),
         ("installs", "FROM ubuntu\nRUN apt-get update && apt-get install -y gcc\n", "", "installs programs"),
         ("image", "FROM ghcr.io/who/what:1\n", "", "begins with the image ghcr.io/who/what:1"),
         ("named", "", '[environment]\ndocker_image = "postgres:16"\n', "needs the image postgres:16"),
