@@ -209,7 +209,7 @@ def test_tasks_that_do_not_fit_are_named_with_the_reason(tmp_path: Path) -> None
         with pytest.raises(TaskError, match=f"none of the tasks.*fits the sandbox.*{reason}"):
             make(folder)
     with pytest.warns(
-        FastSlowWarning, match=r"13 of the tasks .* are left out: agent: its agent is the user app; .*gpu: it needs"
+        FastSlowWarning, match=r"15 of the tasks .* are left out: agent: its agent is the user app; .*gpu: it needs"
     ):
         assert [example.id for example in make(tmp_path).examples("train")] == ["fits/deep"]
     assert make(tmp_path / "installs", installed=True).examples("train")
