@@ -183,6 +183,13 @@ def archive(*sizes: int) -> bytes:
         (archive(9, 9)[:-20], "cannot be read"),
         (archive(9, 0), "cannot be read"),
     ],
+    ids=[
+        "large",
+        "many",
+        "none",
+        "cut",
+        "lying",
+    ],  # an archive holds the time, and workers need the same names of tests
 )
 def test_an_archive_that_is_none_is_refused(
     packed: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_vllm import FakeVllm
 from forked import fork, type_in
 from helpers import outcome
 
@@ -23,6 +24,7 @@ from fastslow.launch import start
 from fastslow.launch.assembly import open_policy
 from fastslow.launch.serve import serve_run, session_of
 from fastslow.recipe import load_recipe
+from fastslow.runs.board.views import Views
 from fastslow.runs.folder import RunFolder
 
 AGENT = """
@@ -66,6 +68,29 @@ def test_an_agent_is_trained_on_a_real_model(trained: Path) -> None:
     assert len(rows) == 2
     assert all(row["sampler_mismatch"] < 0.01 for row in rows)  # the tokens and log-probabilities are those sampled
     assert max(row["grad_norm"] for row in rows) > 0
+
+
+def test_an_agent_is_trained_where_servers_sample(recipe: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    server = FakeVllm(tiny_folder)
+    changes = [f"sampling.backend={{vllm: ['{server.address}']}}", "model.lora={rank: 4}"]
+    try:
+        opened = RunFolder.open(start.train(load_recipe(recipe, changes), tmp_path / "run"))
+    finally:
+        server.kill()
+    rows = opened.rows("metrics")
+    assert len(rows) == 2
+    assert all(row["sampler_mismatch"] < 0.01 for row in rows)
+    assert max(row["grad_norm"] for row in rows) > 0
+    assert len(set(server.asked)) > 1  # the adapter of the first step, too
+
+
+def test_an_episode_is_shown_turn_by_turn(trained: Path) -> None:
+    views = next(iter(Views([trained]).find().values()))
+    shown = json.loads(views.rollout("step-000001", 0))
+    assert len(shown["turns"]) == 2
+    assert shown["turns"][0]["question"].splitlines()[-1].startswith("say ")
+    assert shown["turns"][1]["question"] == "go"
+    assert shown["feedback"].startswith("say the word red")
 
 
 def test_a_run_of_an_agent_that_is_killed_resumes_to_the_same_result(recipe: Path, trained: Path) -> None:

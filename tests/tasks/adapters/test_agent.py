@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 from fake_engine import FakeEngine
 from fake_runs import outcome, recipe_of, resume, run
+from fake_service import FakeService, Server
 from gateway_helpers import PLAIN, make_tokenizer
 from lengthy_engine import LengthyEngine
 from rollout_helpers import ScriptedEngine
 
 from fastslow.base.errors import RecipeError, TaskError
+from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.models.chat import ChatFormat
-from fastslow.recipe import GradingRecipe, build_recipe
+from fastslow.models.tokenizer import Described
+from fastslow.recipe import GradingRecipe, Recipe, build_recipe
 from fastslow.records import Context, Rollout, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.sandbox.box import Box
@@ -44,6 +47,9 @@ def talk(problem, base_url, api_key, turns=3):
     for turn in range(turns):
         messages += [post(base_url, api_key, messages), {"role": "user", "content": f"go on {turn}"}]
     return messages
+
+def by_length(problem, base_url, api_key):
+    return min(1, len(talk(problem, base_url, api_key)[2]["content"]) / 60), "say more"
 
 def looks_first(problem, client):
     names = [each.id for each in client.models.list()]
@@ -310,6 +316,21 @@ def test_agents_are_trained_with_rollouts_begun_ahead_and_resume_to_the_same_res
     resume(folder / "parts", recipe, LengthyEngine(rate=0.1), task=task)
     assert outcome(folder / "parts") == outcome(folder / "whole")
     assert len({row["reward"] for row in outcome(folder / "whole")["metrics"]}) > 1
+
+
+def test_an_agent_is_trained_through_a_service(folder: Path) -> None:
+    tokenizer = make_tokenizer(PLAIN)
+    words = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in ("tea", "one")]
+    server = Server((*words, tokenizer.eos_token_id))
+    engine = {"kind": "tinker", "base_url": "http://fake", "rank": 4, "reduction": "sum"}
+    recipe = Recipe.model_validate({**recipe_of("fst", evaluation={"every": 0}).model_dump(), "engine": engine})
+    service = TinkerEngine(recipe, Described(tokenizer, None, (tokenizer.eos_token_id,)), FakeService(server))  # type: ignore[arg-type]
+    loop, _ = run(folder / "run", recipe, service, task=make("by_length"))
+    assert loop.state.done
+    rows = outcome(folder / "run")["metrics"]
+    updated = [row for row in rows if row["grad_norm"]]  # in the others all rewards of each group were equal
+    assert updated
+    assert all(row["sampler_mismatch"] < 1e-4 for row in updated)
 
 
 def test_what_an_agent_asks_after_its_end_is_refused(folder: Path) -> None:

@@ -127,7 +127,7 @@ def _signature(parameters: list[Any]) -> inspect.Signature:
         [
             inspect.Parameter(
                 name,
-                inspect._ParameterKind(kind),
+                kind,
                 default=... if default else empty,
                 annotation=vars(builtins)[annotation] if annotation else empty,
             )
