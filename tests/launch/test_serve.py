@@ -18,7 +18,7 @@ from fake_vllm import FakeVllm
 from forked import fork, type_in
 from helpers import outcome
 
-from fastslow.base.errors import RunError
+from fastslow.base.errors import RecipeError, RunError
 from fastslow.gateway.session import Session, Wanted
 from fastslow.launch import start
 from fastslow.launch.assembly import open_policy
@@ -75,13 +75,20 @@ def test_an_agent_is_trained_where_servers_sample(recipe: Path, tiny_folder: Pat
     changes = [f"sampling.backend={{vllm: ['{server.address}']}}", "model.lora={rank: 4}"]
     try:
         opened = RunFolder.open(start.train(load_recipe(recipe, changes), tmp_path / "run"))
+        session = session_of(*open_policy(opened.path, servers=[server.address]))
+        count = len(server.asked)
+        asyncio.run(session.answers(Wanted("policy", [{"role": "user", "content": "say a"}])))
+        assert len(server.asked) == count + 1
+        assert "fastslow" in server.asked[-1]  # the adapter, not the base model
+        with pytest.raises(RecipeError, match="nowhere"):
+            open_policy(opened.path, servers=["nowhere"])
     finally:
         server.kill()
     rows = opened.rows("metrics")
     assert len(rows) == 2
     assert all(row["sampler_mismatch"] < 0.01 for row in rows)
     assert max(row["grad_norm"] for row in rows) > 0
-    assert len(set(server.asked)) > 1  # the adapter of the first step, too
+    assert len(set(server.asked)) > 1  # the base model, and adapters
 
 
 def test_an_episode_is_shown_turn_by_turn(trained: Path) -> None:

@@ -114,6 +114,13 @@ def test_only_feedback_on_the_truncated_component_says_so() -> None:
     assert rollout.feedback.text == f"wrong\n{advice}"
 
 
+def test_a_rollout_is_truncated_once_however_many_of_its_answers_are() -> None:
+    sampler = ScriptedEngine(rule=lambda prompt: "a a a a a")
+    (rollout,) = play(PlanAndDo(), sampler, [(problems([3])[0], contexts(1)[0])])
+    assert len(rollout.turns) > 2
+    assert rollout.faults == {"truncated": 1}
+
+
 def test_the_same_pair_may_come_often() -> None:
     (example,), (context,) = problems([1]), contexts(1)
     rollouts = play(PlanAndDo(), ScriptedEngine(), [(example, context)] * 5)

@@ -276,6 +276,9 @@ def serve(
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     key: Annotated[str | None, Option(envvar="FASTSLOW_KEY", help="The key that clients send; else a new one.")] = None,
+    vllm: Annotated[
+        list[str] | None, Option(metavar="URL", help="A vllm serve that samples, in place of this process (repeat it).")
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Serve a run's policy, with its best context in place, to agents that call OpenAI or Anthropic."""
@@ -298,7 +301,7 @@ def serve(
             console().print(f"export {line} {line.partition('_')[0]}_API_KEY={key}", highlight=False, soft_wrap=True)
 
     with suppress(KeyboardInterrupt):
-        serve_run(run, listening, key, step=checkpoint, trust=trust, ready=ready)
+        serve_run(run, listening, key, step=checkpoint, trust=trust, servers=vllm or (), ready=ready)
 
 
 def divergence(

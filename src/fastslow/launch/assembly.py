@@ -5,10 +5,11 @@ torch and transformers are imported when they are needed: a mistake that can be 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.recipe.parts import OPTIMIZER
-from fastslow.recipe.read import EMBEDDED
+from fastslow.recipe.read import EMBEDDED, read_stored_recipe
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
@@ -227,11 +228,22 @@ def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
 
 
 def open_policy(
-    folder: str | Path, step: AtStep = None, *, trust: bool = False, task: Task | None = None
+    folder: str | Path,
+    step: AtStep = None,
+    *,
+    trust: bool = False,
+    task: Task | None = None,
+    servers: Sequence[str] = (),
 ) -> tuple[Snapshot, Parts]:
-    """A run at a checkpoint, and its parts to sample with: there is no reference model and no tracker."""
+    """A run at a checkpoint, and its parts to sample with: there is no reference model and no tracker. This process samples,
+    or the vLLM servers at the addresses that are given."""
     snapshot = open_snapshot(folder, step)
-    recipe = without_servers(require_trust(snapshot.run.path, snapshot.run.recipe, trust))
+    recipe = require_trust(snapshot.run.path, snapshot.run.recipe, trust)
+    if servers:
+        override = f"sampling.backend={{vllm: {json.dumps(list(servers))}}}"
+        recipe = read_stored_recipe(snapshot.run.path / "recipe.yaml", [override])
+    else:
+        recipe = without_servers(recipe)
     recipe = changed(recipe, slow={"kl": 0.0}, output={"report_to": []})
     parts = assemble(recipe, Path(folder), find_world(recipe), task)
     if snapshot.weights is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,10 +72,11 @@ def serve_run(
     *,
     step: AtStep = None,
     trust: bool = False,
+    servers: Sequence[str] = (),
     ready: Callable[[Session], None] = lambda session: None,
 ) -> None:
     """Serve a run's policy on a bound socket until the process is interrupted; `ready` is called when it is loaded."""
-    snapshot, parts = open_policy(folder, step, trust=trust)
+    snapshot, parts = open_policy(folder, step, trust=trust, servers=servers)
     session, code = session_of(snapshot, parts), code_files(snapshot.run, snapshot.pool.best.context)
 
     async def run() -> None:

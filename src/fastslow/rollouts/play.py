@@ -169,7 +169,7 @@ class Player:
             turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer, shown))
             if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
                 truncated.add(asked.component)
-                faults["truncated"] = faults.get("truncated", 0) + 1
+                faults["truncated"] = 1  # the rollout, however many of its answers
             return Answer(answer, completion.ids, completion.logprobs)
 
         try:
