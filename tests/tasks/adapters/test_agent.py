@@ -294,8 +294,8 @@ def test_turns_that_the_recipe_forbids_are_refused(folder: Path) -> None:
 def test_answers_that_are_truncated_or_not_of_the_form_are_masked_where_asked(folder: Path) -> None:
     said = "x" * 99
     for options, masked, faults in (
-        ({}, [], {"truncated": 3}),
-        ({"mask": ["truncated"]}, ["truncated"] * 3, {"truncated": 3, "masked_truncated": 3}),
+        ({}, [], {"truncated": 1}),
+        ({"mask": ["truncated"]}, ["truncated"] * 3, {"truncated": 1, "masked_truncated": 3}),
     ):
         engine = ScriptedEngine(make_tokenizer(PLAIN), rule=lambda prompt: said)
         for rollout in play(make("sync", **options), engine):
