@@ -384,4 +384,4 @@ def test_what_could_be_read_without_end_is_no_file(tmp_path: Path) -> None:
         for read in (files.read_json, files.read_packed, files.read_rows, files.read_table):
             with pytest.raises(RunError, match=rf"{name}' cannot be read.*it is no file"):
                 read(place)
-        assert not files.ends_in_a_line(place)
+        assert not files.has_partial_line(place)
