@@ -38,7 +38,7 @@ class TextIndex:
         if not words:
             return np.ones(len(row), bool)
         matches = np.array([words in text for text in self._numbers], bool)
-        known = [self._files.get(name, np.empty((1, 0), np.int32)) for name in files]
+        known = [self._files.get(name, np.zeros((1, 0), np.int32)) for name in files]
         hits = [matches[each].any(axis=0) for each in known]
         lengths = np.array([len(each) for each in hits], np.int64)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
