@@ -51,7 +51,7 @@ from fastslow.fast.digest.writing import (
     wish,
 )
 from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
+from fastslow.fast.optimizers.base import Cycle, Edit, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Reflector
 from fastslow.recipe import Part
@@ -63,6 +63,8 @@ FIRST_LOOK = 32
 BATCHES = 8
 """Into how many batches a budget is divided: after each the texts are chosen anew."""
 LEAST_BATCH = 16
+CODE_TRIES = 3
+"""Proposals of code that share half of a budget."""
 DESIGNS = 4
 """Texts that a batch compares."""
 DRAWS = 2
@@ -225,45 +227,59 @@ class Digest(Optimizer):
         return all(context.texts[name] == self.base.texts[name] for name in self.code)
 
     def _revise_code(self) -> None:
-        """Play proposed code beside the present one on the same problems; it takes its place if it is better by more than
-        one standard error of the difference."""
+        """Play proposed code beside the present one on the same problems, several proposals in up to half of the budget; the
+        first that is better by more than one standard error of the difference takes its place."""
         for component in sorted(self.code & set(self.evolving)):
-            failed = self._failed.get(component, [])
-            count = min(LEAST_BATCH, (self.budget - self.spent) // 2, len(self.anchors))
-            if not failed or count < 2:
+            end = self.spent + (self.budget - self.spent) // 2
+            count = min((end - self.spent) // (1 + CODE_TRIES), len(self.anchors))
+            if not self._failed.get(component) or count < 2:
                 continue
             model = self._model()
             parent = self._context(model, model.best)
-            shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
-
-            def ask(
-                seed: int, component: str = component, parent: Context = parent, shown: Sequence[Attempt] = shown
-            ) -> str:
-                return self.reflector(self.request(parent, component, shown, seed))
-
-            child = self.child([parent], component, ask, [attempt.feedback for attempt in shown])
-            if child is None:
-                continue
-            self.progress(f"new code for {component}: {count} problems beside the present one")
             problems = self.chance.sample(self.anchors, count)
-            pairs = [(example, context) for example in problems for context in (parent, child)]
-            rollouts = self.evaluator.draw(pairs, "fast-minibatch")
-            gains = [new.score - old.score for old, new in zip(rollouts[::2], rollouts[1::2], strict=True)]
-            edit = self.edits[child.id]
-            edit.before, edit.after = (fmean(each.score for each in rollouts[place::2]) for place in (0, 1))
-            edit.accepted = math.fsum(gains) > math.sqrt(math.fsum(gain**2 for gain in gains))
-            if edit.accepted:
-                self.found_code = True
-                self.base = Context({**self.base.texts, component: child.texts[component]}, (self.base.id,), self.cycle)
-                self.contexts.setdefault(self.base.id, self.base)
-                self.transcript.restart()
-                for kept in (self.answers, self._failed, self._drawn):
-                    kept.clear()
-            else:
-                edit.reason = (
-                    f"{edit.after:.2f} on {count} problems is not surely above the present code's {edit.before:.2f}"
+            present: list[Rollout] = []
+            while self.spent + count <= end and (child := self._propose_code(component, parent)):
+                self.progress(f"new code for {component}: {count} problems beside the present one")
+                shown = [parent, child] if not present else [child]
+                rollouts = self.evaluator.draw(
+                    [(each, context) for context in shown for each in problems], "fast-minibatch"
                 )
-            self._read(rollouts, self.cycle)
+                present, new = present or rollouts[:count], rollouts[-count:]
+                if self._is_better(self.edits[child.id], present, new):
+                    self._take_code(component, child)
+                    self._read(new, self.cycle)
+                    break
+                self._read(rollouts, self.cycle)
+
+    def _propose_code(self, component: str, parent: Context) -> Context | None:
+        """The parent with new code, by attempts that were not right."""
+        failed = self._failed[component]
+        shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
+        return self.child(
+            [parent],
+            component,
+            lambda seed: self.reflector(self.request(parent, component, shown, seed)),
+            [attempt.feedback for attempt in shown],
+        )
+
+    def _is_better(self, edit: Edit, present: Sequence[Rollout], new: Sequence[Rollout]) -> bool:
+        gains = [after.score - before.score for before, after in zip(present, new, strict=True)]
+        edit.before, edit.after = (fmean(each.score for each in rollouts) for rollouts in (present, new))
+        edit.accepted = math.fsum(gains) > math.sqrt(math.fsum(gain**2 for gain in gains))
+        if not edit.accepted:
+            edit.reason = (
+                f"{edit.after:.2f} on {len(new)} problems is not surely above the present code's {edit.before:.2f}"
+            )
+        return edit.accepted
+
+    def _take_code(self, component: str, child: Context) -> None:
+        """What was drawn under the old code counts no longer."""
+        self.found_code = True
+        self.base = Context({**self.base.texts, component: child.texts[component]}, (self.base.id,), self.cycle)
+        self.contexts.setdefault(self.base.id, self.base)
+        self.transcript.restart()
+        for kept in (self.answers, self._failed, self._drawn):
+            kept.clear()
 
     # Asking ------------------------------------------------------------------------------------------------------------
 
