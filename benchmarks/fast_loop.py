@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ def evaluator_of(
     seed: int,
     budget: int,
     components: Sequence[Component] = (),
+    problems: Callable[[], Sequence[Example]] = lambda: (),
 ) -> Evaluator:
     """One cycle's evaluator, without the run that it belongs to."""
     return Evaluator(
@@ -172,6 +174,7 @@ def evaluator_of(
         count_tokens=count_tokens,
         world=Processes(),
         book=lambda purpose, rollouts, timing: None,
+        problems=problems,
     )
 
 
@@ -198,7 +201,9 @@ def run_one(
                 rescored = FIRST_LOOK if first else 0
             budget = max(0, mark - policy.rollouts - rescored)
             components = library.components if (library := getattr(world, "library", None)) else ()
-            evaluator = evaluator_of(fast, Simulated(policy), anchors, cycle, seed, budget, components)
+            evaluator = evaluator_of(
+                fast, Simulated(policy), anchors, cycle, seed, budget, components, partial(drawn, world, position)
+            )
             pool = OPTIMIZER.registry.find(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
             reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
             gain = oracle[cycle] - seed_reward[cycle]
@@ -212,6 +217,11 @@ def run_one(
                 }
             )
     return rows
+
+
+def drawn(world: Any, count: int) -> list[Example]:
+    """The training problems so far."""
+    return [world.problem("train", index) for index in range(count)]
 
 
 def turned(dials: AnyDials, changes: list[str]) -> AnyDials:

@@ -1,6 +1,6 @@
 """`digest` that evolves only the prompts of a harness, or only its code, to compare with both.
 
-    fastslow train examples/invoices/recipe.yaml fast.optimizer=benchmarks.harness_arms:CodeOnly [method=gepa]
+fastslow train examples/invoices/recipe.yaml fast.optimizer=benchmarks.harness_arms:CodeOnly [method=gepa]
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
 """What an order costs, in cents, by a price list that only the grader knows."""
 
-import re
 from typing import Any
 
-BROKEN = "Broken crates are not charged: subtract them from the crates."
-EXPRESS = "Express adds 950 cents to the total."
-PLAIN = "The total is crates * pieces in a crate * cents a piece."
-TOOL = "Products this large go wrong in one's head: tools.calculate takes an expression and returns its value."
+from fastslow import Feedback
+
+PLAIN = "Write crates * pieces * cents, and nothing else."
+BROKEN = "Broken crates are not charged: write (crates - broken) for the crates."
+EXPRESS = "By express, 950 cents are added at the end: + 950."
+TOOL = (
+    "Products this large go wrong in the head: the code has to give the answer of ask to tools.calculate, which takes a text, "
+    "and return what it gives."
+)
 
 
 def expression(row: dict[str, Any]) -> str:
@@ -14,17 +18,11 @@ def expression(row: dict[str, Any]) -> str:
     return f"{crates} * {row['each']} * {row['cents']}" + (" + 950" if row["express"] else "")
 
 
-def grade(answer: str, row: dict[str, Any]) -> tuple[float, str]:
-    """1 for exactly the right number of cents; otherwise the rules of the price list that this order needs."""
+def grade(answer: str, row: dict[str, Any]) -> Feedback:
+    """1 for exactly the right number of cents; otherwise what the prompt and what the code should have known."""
     right = (row["crates"] - row["broken"]) * row["each"] * row["cents"] + 950 * row["express"]
-    given = re.sub(r"[,\s]", "", answer)
-    if given == str(right):
-        return 1.0, "Right."
-    said = [
-        f"The answer '{' '.join(answer.split())[:60]}' is not the total {right}, which is {expression(row)}.",
-        PLAIN,
-    ]
-    said += [BROKEN] if row["broken"] else []
-    said += [EXPRESS] if row["express"] else []
-    said += ["Answer with the number alone."] if not given.isdigit() else []
-    return 0.0, "\n".join([*said, TOOL])
+    if answer.replace(",", "").strip() == str(right):
+        return Feedback(1.0, "Right.")
+    rules = [PLAIN, *([BROKEN] if row["broken"] else []), *([EXPRESS] if row["express"] else [])]
+    words = f"The order costs {expression(row)} = {right} cents."
+    return Feedback(0.0, by_component={"system": "\n".join([words, *rules]), "harness": f"{words}\n{TOOL}"})

@@ -2,13 +2,16 @@
 
 import ast
 import operator
+import re
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-LONGEST = 200
+EXPRESSION = re.compile(r"[\d(][\d\s()+*×-]*[\d)]")
+LONGEST = 400
 
 
-def calculate(expression: str) -> int:
-    """The value of an expression of whole numbers, +, -, * and parentheses, such as `3 * (4 + 5)`."""
+def calculate(text: str) -> int:
+    """The value of the longest expression in a text: whole numbers, `+`, `-`, `*` and parentheses, as in `3 * (4 + 5)`."""
+    found = max(EXPRESSION.findall(text[-LONGEST:]), key=len, default="")
 
     def value(node: ast.expr) -> int:
         match node:
@@ -16,13 +19,9 @@ def calculate(expression: str) -> int:
                 return number
             case ast.BinOp(left, op, right) if type(op) in OPERATORS:
                 return OPERATORS[type(op)](value(left), value(right))
-        raise ValueError(f"'{expression[:60]}' is not whole numbers, +, -, * and parentheses")
+        raise SyntaxError
 
-    if len(expression) > LONGEST:
-        raise ValueError(f"the expression has {len(expression)} characters; at most {LONGEST} are read")
     try:
-        return value(ast.parse(expression.strip(), mode="eval").body)
+        return value(ast.parse(found.replace("×", "*"), mode="eval").body)
     except SyntaxError:
-        raise ValueError(
-            f"'{expression[:60]}' is no expression; write numbers, +, -, * and parentheses alone"
-        ) from None
+        raise ValueError(f"'{text[:60]}' holds no expression of whole numbers") from None

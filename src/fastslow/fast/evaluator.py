@@ -48,6 +48,8 @@ class Evaluator:
     book: Book
     report: Callable[[str], None] = lambda text: None
     """Says to people how far the cycle is."""
+    problems: Callable[[], Sequence[Example]] = lambda: ()
+    """All training problems, for an optimizer that goes back to one of an earlier cycle."""
     saves: bool = False
     """Keep all rollouts with their purposes in `saved`."""
     watch: Callable[[Sequence[Rollout], Purpose], None] = lambda rollouts, purpose: None

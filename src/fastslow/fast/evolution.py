@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,7 @@ class Evolution:
             world=player.world,
             book=self._played,
             report=lambda text: self.view.cycle(number, text),
+            problems=partial(task.examples, "train"),
             saves=self.journal is not None and recipe.output.save_rollouts,
         )
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, mended, naming, news, picked
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Model
+from fastslow.fast.digest.reading import read_feedback
 from fastslow.fast.digest.reports import told
 from fastslow.fast.digest.transcript import Transcript
 from fastslow.fast.reflection import Attempt
@@ -35,6 +37,8 @@ KEPT = 0.5
 """The share of second tries that must come as far as the answers that they were shown."""
 FRUITLESS = 32
 """Rollouts in a row that try answers again to no avail, after which no more are tried."""
+MOST_KEPT, LONGEST_KEPT = 8, 8000
+"""Wrong answers that the next cycle may try again, and the characters of one with its problem and the grader's words."""
 IN_VAIN = 24
 """Those of two cycles of which none was right, after which no more are tried while a text can show a right answer."""
 
@@ -91,6 +95,25 @@ class Answers:
         else:
             wrong = Wrong(rollout.example, attempt, rollout.score, rollout.progress, lines)
             self.wrong.setdefault(component, []).append(wrong)
+
+    def to_data(self, model: Model) -> list[list[Any]]:
+        """While no right answer is known: the nearest answers that have not been tried again, as JSON can hold them."""
+        nearest = self._nearest(model, self._had_tries) if self.unsolved() else []
+        return [
+            [*place, wrong.score, wrong.progress, *said]
+            for place, (_, wrong) in nearest
+            if sum(map(len, said := (wrong.attempt.question, wrong.attempt.answer, wrong.attempt.feedback)))
+            <= LONGEST_KEPT
+        ][:MOST_KEPT]
+
+    def restore(self, data: Sequence[Sequence[Any]], examples: Callable[[], Sequence[Example]]) -> None:
+        """Take up the nearest answers of the cycle before."""
+        named = {each.id: each for each in examples()} if data else {}
+        for component, problem, score, progress, question, answer, words in data:
+            if problem in named:
+                lines = read_feedback(component, words, answer, question, self.transcript.parts)
+                wrong = Wrong(named[problem], Attempt(question, answer, words, score), score, progress, lines)
+                self.wrong.setdefault(component, []).append(wrong)
 
     def clear(self) -> None:
         self.wrong.clear()
@@ -160,18 +183,18 @@ class Answers:
 
     def _nearest(
         self, model: Model, but: Set[tuple[str, str, str]] = frozenset()
-    ) -> list[tuple[Place, tuple[Far, Wrong]]]:
+    ) -> list[tuple[Place, tuple[tuple[Far, int], Wrong]]]:
         """By component and problem: the answer that came nearest, but for these, where lines are not followed; the nearest
-        first."""
+        first, and of those as near the shortest, which has the least to go wrong further on."""
         tried = {each.example.id for attempts in self.wrong.values() for each in attempts}
         wanting = {problem for problem in tried if model.wanting(problem, model.silent)}
-        nearest: dict[Place, tuple[Far, Wrong]] = {}
+        nearest: dict[Place, tuple[tuple[Far, int], Wrong]] = {}
         for component, attempts in self.wrong.items():
             for each in attempts:
                 place = component, each.example.id
                 passed_over = place in self.solved or (*place, each.attempt.answer) in but
                 if each.lines and each.example.id in wanting and not passed_over:
-                    far = self._far(model, each)
+                    far = self._far(model, each), -len(each.attempt.answer)
                     if place not in nearest or far >= nearest[place][0]:
                         nearest[place] = far, each
         return sorted(nearest.items(), key=lambda each: (*each[1][0], each[0]), reverse=True)

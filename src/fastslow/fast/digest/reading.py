@@ -186,8 +186,8 @@ def parts_of(component: str, line: str) -> list[Said]:
     pieces: list[str] = []
     lead: list[str] = []
     line = line.strip()
-    # What is quoted stays whole.
-    masked = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line)
+    # What is quoted, or stands in braces, stays whole.
+    masked = _without_braces(_QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line))
     cuts = [0, *itertools.chain(*(between.span() for between in _BETWEEN_PARTS.finditer(masked))), len(line)]
     for start, end in zip(cuts[::2], cuts[1::2], strict=True):
         piece = line[start:end]
@@ -202,6 +202,20 @@ def parts_of(component: str, line: str) -> list[Said]:
     elif any(letter.isalnum() for letter in rest):
         pieces = [rest]
     return [Said(key_of(component, piece), piece) for piece in pieces]
+
+
+def _without_braces(line: str) -> str:
+    """A line of the same length, without what stands in the outermost braces."""
+    opened: list[int] = []
+    found = list(line)
+    for place, letter in enumerate(line):
+        if letter == "{":
+            opened.append(place)
+        elif letter == "}" and opened:
+            start = opened.pop()
+            if not opened:
+                found[start : place + 1] = "x" * (place + 1 - start)
+    return "".join(found)
 
 
 def parts_of_texts(texts: Mapping[str, str]) -> frozenset[str]:

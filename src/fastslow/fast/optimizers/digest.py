@@ -112,6 +112,8 @@ class Digest(Optimizer):
         self.answers = Answers(
             self.transcript, self.cycle, self.evaluator.budget, self.recipe.max_tokens, self.count_tokens
         )
+        if kept:
+            self.answers.restore(kept.get("nearest", []), evaluator.problems)
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -387,8 +389,12 @@ class Digest(Optimizer):
                 edit.accepted, edit.score = True, members[ranked.index(edit.child)].mean
             else:
                 edit.reason = "a comparison, not kept"
-        notes = {"digest": {"base": dict(self.base.texts), "transcript": self.transcript.to_data()}}
-        members[0] = replace(members[0], notes=notes)
+        notes = {
+            "base": dict(self.base.texts),
+            "transcript": self.transcript.to_data(),
+            "nearest": self.answers.to_data(model),
+        }
+        members[0] = replace(members[0], notes={"digest": notes})
         found = ranked[0] != self.carried.best.context.id and _chance_below(kept[ranked[0]]) < 0.05
         found = found or self.found_code
         return Cycle(
