@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED
 from fastslow.fast.digest.journal import Said, key_of
@@ -29,6 +29,9 @@ LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
 """Characters of the answer that are a quotation, and of an answer that is looked through for quotations."""
 MOST_MARKS, NEAR = 16, 16
 """Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
+
+BRACED = "\ue000"
+"""Stands for each character between braces: what JSON quotes there is no quotation."""
 
 FULL_LINE = 40
 """Characters of a line from which its sentence may go on in the next."""
@@ -86,8 +89,8 @@ def read_feedback(
         if not old and " " in (plain := _plain(whole)) and plain in answer:
             continue
         line = _unquoting(_without_copies(whole, copies), answer[:LONGEST_ANSWER])
-        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), line)
-        parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
+        line = _outside_braces(_GIVEN, lambda given: given[1] + _without_answer(given[2], answer), line)
+        parts = parts_of(component, _outside_braces(_QUOTED, lambda quoted: _shortened(quoted[0], question), line))
         if old:
             parts = said
         elif len(said) == len(parts):
@@ -142,18 +145,31 @@ def _unquoting(line: str, answer: str) -> str:
     """A line without what it quotes of the answer, which may have quotation marks in it, and be cut short. What was wanted
     instead stays."""
     found, start = "", 0
-    for opening in itertools.islice(_OPENING.finditer(line), MOST_MARKS):
+    solid = _joined(answer)
+    for opening in itertools.islice(_OPENING.finditer(without_braces(line)), MOST_MARKS):
         begin, closing = opening.end(), _CLOSED[opening[0]]
         if begin <= start or _WANTED.search(line, max(0, begin - NEAR), begin):
             continue
         shut = re.finditer(rf"(?<=\S){closing}(?!\w)", line[begin : begin + LONGEST_PART])
         for end in reversed([begin + each.start() for each in itertools.islice(shut, MOST_MARKS)]):
             words = _plain(line[begin:end].strip(".… "))
-            if len(words) >= LEAST_QUOTED and _SEVERAL.search(words) and words in answer:
+            known = words in answer or ("{" in words and _joined(words) in solid)
+            if len(words) >= LEAST_QUOTED and _SEVERAL.search(words) and known:
                 found += f"{line[start:begin]}{LEFT_OUT}{closing}"
                 start = end + 1
                 break
     return found + line[start:]
+
+
+def _joined(text: str) -> str:
+    """A text without spaces: JSON is written with more or fewer of them."""
+    return "".join(text.split())
+
+
+def _outside_braces(pattern: re.Pattern[str], change: Callable[[re.Match[str]], str], line: str) -> str:
+    """A line in which what is matched outside of braces is changed."""
+    masked = without_braces(line)
+    return pattern.sub(lambda match: match[0] if masked[match.start()] == BRACED else change(match), line)
 
 
 def _without_answer(value: str, answer: str) -> str:
@@ -187,7 +203,7 @@ def parts_of(component: str, line: str) -> list[Said]:
     lead: list[str] = []
     line = line.strip()
     # What is quoted, or stands in braces, stays whole.
-    masked = _without_braces(_QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line))
+    masked = without_braces(_QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line))
     cuts = [0, *itertools.chain(*(between.span() for between in _BETWEEN_PARTS.finditer(masked))), len(line)]
     for start, end in zip(cuts[::2], cuts[1::2], strict=True):
         piece = line[start:end]
@@ -204,7 +220,7 @@ def parts_of(component: str, line: str) -> list[Said]:
     return [Said(key_of(component, piece), piece) for piece in pieces]
 
 
-def _without_braces(line: str) -> str:
+def without_braces(line: str) -> str:
     """A line of the same length, without what stands in the outermost braces."""
     opened: list[int] = []
     found = list(line)
@@ -214,7 +230,7 @@ def _without_braces(line: str) -> str:
         elif letter == "}" and opened:
             start = opened.pop()
             if not opened:
-                found[start : place + 1] = "x" * (place + 1 - start)
+                found[start : place + 1] = BRACED * (place + 1 - start)
     return "".join(found)
 
 
