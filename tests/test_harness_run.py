@@ -161,6 +161,18 @@ def test_digest_takes_better_code_and_forgets_what_was_drawn_before(tmp_path: Pa
     assert loop.state.pool.best.mean > 0.5
 
 
+def test_digest_plays_several_proposals_of_code_beside_the_present_one(tmp_path: Path) -> None:
+    chosen = recipe(
+        fast={"optimizer": {"name": "digest"}, "budget": 64, "anchors": 8}, slow={"steps": 4, "problems": 4}
+    )
+    worse = [f"{SEED}# {number}\n" for number in range(2)]
+    run(tmp_path / "run", chosen, Copies(), reflector(*worse, CALCULATES), Products())
+    first = RunFolder.open(tmp_path / "run").cycles()[0]
+    edits = [each for each in first["edits"] if each["component"] == HARNESS]
+    assert [each["accepted"] for each in edits] == [False, False, True]
+    assert first["spent"]["fast-minibatch"]["rollouts"] == 4 * 8  # the present code once, and each proposal
+
+
 def test_what_cannot_evolve_is_said_before_the_model_is_loaded() -> None:
     task = Products()
     with pytest.raises(

@@ -165,8 +165,9 @@ def one_cycle(
     count_tokens: Callable[[str], int] = words,
     world: World | None = None,
     report: Callable[[str], None] = lambda text: None,
+    known: Sequence[Example] = (),
 ) -> Cycle:
-    """One cycle of the recipe's optimizer."""
+    """One cycle of the recipe's optimizer; `known` are all training problems."""
     player = Playing(play)
     player.evaluator = Evaluator(
         recipe,
@@ -183,6 +184,7 @@ def one_cycle(
         world=world or World(),
         book=lambda purpose, rollouts, timing: None,
         report=report,
+        problems=lambda: known,
     )
     return OPTIMIZER.registry.find(recipe.optimizer.name)(recipe).evolve(player.evaluator, reflector, pool)
 

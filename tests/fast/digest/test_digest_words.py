@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import re
 from collections import Counter
@@ -148,6 +149,36 @@ def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_sh
     assert "The answer:\nin straw paper" in found.pool.best.context.texts["system"]
     assert "An earlier answer" not in "".join(member.context.texts["system"] for member in found.pool.members)
     assert 0 < policy.retried <= 170 / 2
+
+
+class Lengthy(Corrector):
+    """Has more to mend than one cycle's second tries can."""
+
+    RULES: ClassVar = {f"part{number}": f"Name part{number}." for number in range(12)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[int] = []
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        earlier = context.texts["system"].partition("An earlier answer to the question below was:\n")[2]
+        if earlier:
+            self.shown.append(len(re.findall(r"part\d+", earlier.partition("\n")[0])))
+        return super()._rollout(example, context)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_nearest_answers_are_tried_again_in_the_next_cycle(known: bool) -> None:
+    policy, pool, begun = Lengthy(), pool_of("Say how."), list[int]()
+    every = [Example(f"vase{index}", {}) for index in range(96)]
+    for cycle in range(3):
+        before = len(policy.shown)
+        anchors = every[32 * cycle : 32 * cycle + 32]
+        found = run(policy.play, pool, anchors, cycle, budget=64, known=every if known else [])
+        pool = Pool.from_dict(json.loads(json.dumps(found.pool.to_dict())))
+        begun.append(policy.shown[before])
+    assert begun[0] == 0
+    assert (min(begun[1:]) > 0) is known
 
 
 class Stubborn(Corrector):

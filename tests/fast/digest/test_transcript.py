@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.facts import verdicts
 from fastslow.fast.digest.journal import key_of
-from fastslow.fast.digest.reading import label_words, parts_of, parts_of_texts, read_feedback
+from fastslow.fast.digest.reading import (
+    BRACED,
+    label_words,
+    parts_of,
+    parts_of_texts,
+    read_feedback,
+    without_braces,
+)
 from fastslow.fast.digest.topics import Topics, words_of
 from fastslow.fast.digest.transcript import FIELDS, LAST_SAID, MOST_ROWS, Graded, Transcript
 
@@ -402,3 +409,39 @@ def test_an_example_shows_what_is_said_of_its_problem_later() -> None:
     assert transcript.read().statements[key].covers == {said.key, key_of("system", "Begin with the way in.")}
     transcript.withdraw(key)
     assert key not in transcript.read().statements
+
+
+def test_what_stands_in_braces_is_no_quotation_and_stays_whole() -> None:
+    rule = 'For 4 kg call: {"name": "weigh", "arguments": {"weight": 4000}}'
+    answer = '{"name":"weigh","arguments":{"weight":5000}}'
+    lines = read_feedback("system", f"Step 2: weigh in grams. {rule}.", answer)
+    assert [part.text for part in lines[0]] == [
+        "Step 2:",
+        "weigh in grams.",
+        "For 4 kg call:",
+        '{"name": "weigh", "arguments": {"weight": 4000}}.',
+    ]
+    ((refused, *_),) = read_feedback(
+        "system", """'{"name": "weigh", "arguments": {"weight": 5000}}' was refused.""", answer
+    )
+    assert refused.text == "'…' was refused."
+
+
+@given(st.text(alphabet="{}a:\"' ", max_size=40))
+def test_braces_that_do_not_close_hide_nothing(text: str) -> None:
+    masked = without_braces(text)
+    assert len(masked) == len(text)
+    depth, hidden = 0, set[int]()
+    for start, letter in enumerate(text):  # the longest balanced runs, by brute force
+        if letter != "{":
+            continue
+        depth = 0
+        for end in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                hidden |= set(range(start, end + 1))
+                break
+    outermost = {place for place, letter in enumerate(masked) if letter == BRACED}
+    assert outermost <= hidden
+    if text.count("{") == text.count("}") and hidden and min(hidden) == text.index("{"):
+        assert outermost

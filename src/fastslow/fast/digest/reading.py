@@ -222,6 +222,8 @@ def parts_of(component: str, line: str) -> list[Said]:
 
 def without_braces(line: str) -> str:
     """A line of the same length, without what stands in the outermost braces."""
+    if "{" not in line:
+        return line
     opened: list[int] = []
     found = list(line)
     for place, letter in enumerate(line):
