@@ -8,8 +8,8 @@ PLAIN = "Write crates * pieces * cents, and nothing else."
 BROKEN = "Broken crates are not charged: write (crates - broken) for the crates."
 EXPRESS = "By express, 950 cents are added at the end: + 950."
 TOOL = (
-    "Products this large go wrong in the head: the code has to give the answer of ask to tools.calculate, which takes a text, "
-    "and return what it gives."
+    "Products this large go wrong in the head: the code has to give the answer of ask to tools.calculate, which takes a "
+    "text, and return what it gives."
 )
 
 
