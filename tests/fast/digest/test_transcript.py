@@ -427,6 +427,20 @@ def test_what_stands_in_braces_is_no_quotation_and_stays_whole() -> None:
     assert refused.text == "'…' was refused."
 
 
+def test_a_rule_whose_words_an_answer_has_is_the_rule_also_where_it_was_said_first() -> None:
+    rule = "A column's name always has `$` right before it, as in `$depth`."
+    said = heard(rule, rule, rule, rule, answers=("<crew> ~ utter($depth) end", "<crew>", "crew", "census"))
+    assert statements(said) == [rule]
+    (held,) = said.read().statements.values()
+    assert len(held.problems) == 4
+    # What many wrong answers were is left out of each, and one that was not is no rule for the others.
+    refused = heard(
+        *[f"The expression cannot end with '{word}' here." for word in ("up", "down up", "down down", "so so")],
+        answers=("it", "goes down up", "goes down down", "goes so so"),
+    )
+    assert "The expression cannot end with 'up' here." not in statements(refused)
+
+
 @given(st.text(alphabet="{}a:\"' ", max_size=40))
 def test_braces_that_do_not_close_hide_nothing(text: str) -> None:
     masked = without_braces(text)

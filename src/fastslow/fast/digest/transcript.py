@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RunError
-from fastslow.fast.digest.classes import QUOTED, Variant, cut, generalized, states_something
+from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, Variant, cut, generalized, states_something
 from fastslow.fast.digest.examples import is_right, naming
 from fastslow.fast.digest.facts import approvals, cases, facts, refusals, verdicts
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
@@ -29,6 +29,8 @@ MOST_LED = 4
 """Statements that share what stands before their colon, up to which it is part of them."""
 MOST_STATEMENTS = 2000
 """Statements that are weighed: those of the texts, then those made of most problems, of these the latest."""
+LEAST_BEGUN, MOST_ALIKE, MOST_LEFT_OUT = 12, 16, 2
+"""Characters that a part begins with, as do at most so many others, before the first of so few quotations that it lacks."""
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
 
@@ -270,6 +272,12 @@ class Transcript:
                 continue
             found.of[whole.key] = classed.key
             found.parts[classed.key] = classed
+        times: Counter[str] = Counter()
+        for (_, part), of in problems.items():
+            times[found.of.get(part, "")] += len(of)
+        same = wholes(found.parts, times)
+        found.of = {part: same.get(key, key) for part, key in found.of.items()}
+        found.parts = {key: part for key, part in found.parts.items() if key not in same}
         for row in self.rows:
             found.lines.append([[found.of[part] for part in line if part in found.of] for line in row.said])
         return found
@@ -334,6 +342,27 @@ class Transcript:
 
 def _said(component: str, text: str) -> Said:
     return Said(key_of(component, text), text)
+
+
+def wholes(parts: Mapping[str, Said], times: Mapping[str, int]) -> dict[str, str]:
+    """By key of a part in which a quotation of the answer was left out: the one that says the same with it, and was made more
+    often. An answer may have what a rule names."""
+    begun: dict[tuple[str, str], list[Said]] = {}
+    for each in parts.values():
+        if LEFT_OUT not in each.text:
+            begun.setdefault((component_of(each.key), each.text[:LEAST_BEGUN]), []).append(each)
+    found = {}
+    for each in parts.values():
+        beginning = each.text.partition(LEFT_OUT)[0]
+        alike = begun.get((component_of(each.key), beginning[:LEAST_BEGUN]), ())
+        lacks = each.text.count(LEFT_OUT)
+        if not 0 < lacks <= MOST_LEFT_OUT or len(beginning) < LEAST_BEGUN or len(alike) > MOST_ALIKE:
+            continue
+        pattern = re.compile(".+".join(map(re.escape, each.text.split(LEFT_OUT))))
+        fitting = [other.key for other in alike if pattern.fullmatch(other.text)]
+        if len(fitting) == 1 and times[fitting[0]] > times[each.key]:
+            found[each.key] = fitting[0]
+    return found
 
 
 def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
