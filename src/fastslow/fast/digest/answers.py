@@ -183,18 +183,18 @@ class Answers:
 
     def _nearest(
         self, model: Model, but: Set[tuple[str, str, str]] = frozenset()
-    ) -> list[tuple[Place, tuple[tuple[Far, int], Wrong]]]:
+    ) -> list[tuple[Place, tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, but for these, where lines are not followed; the nearest
-        first, and of those as near the shortest, which has the least to go wrong further on."""
+        first."""
         tried = {each.example.id for attempts in self.wrong.values() for each in attempts}
         wanting = {problem for problem in tried if model.wanting(problem, model.silent)}
-        nearest: dict[Place, tuple[tuple[Far, int], Wrong]] = {}
+        nearest: dict[Place, tuple[Far, Wrong]] = {}
         for component, attempts in self.wrong.items():
             for each in attempts:
                 place = component, each.example.id
                 passed_over = place in self.solved or (*place, each.attempt.answer) in but
                 if each.lines and each.example.id in wanting and not passed_over:
-                    far = self._far(model, each), -len(each.attempt.answer)
+                    far = self._far(model, each)
                     if place not in nearest or far >= nearest[place][0]:
                         nearest[place] = far, each
         return sorted(nearest.items(), key=lambda each: (*each[1][0], each[0]), reverse=True)
