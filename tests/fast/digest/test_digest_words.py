@@ -159,9 +159,11 @@ class Lengthy(Corrector):
     def __init__(self) -> None:
         super().__init__()
         self.shown: list[int] = []
+        self.beside: set[bool] = set()
 
     def _rollout(self, example: Example, context: Context) -> Rollout:
-        earlier = context.texts["system"].partition("An earlier answer to the question below was:\n")[2]
+        text, _, earlier = context.texts["system"].partition("An earlier answer to the question below was:\n")
+        self.beside.add("Example of a wrong answer" in text if earlier else False)
         if earlier:
             self.shown.append(len(re.findall(r"part\d+", earlier.partition("\n")[0])))
         return super()._rollout(example, context)
@@ -177,6 +179,7 @@ def test_the_nearest_answers_are_tried_again_in_the_next_cycle(known: bool) -> N
         found = run(policy.play, pool, anchors, cycle, budget=64, known=every if known else [])
         pool = Pool.from_dict(json.loads(json.dumps(found.pool.to_dict())))
         begun.append(policy.shown[before])
+    assert policy.beside == {False}  # another problem's wrong answer is not shown beside the one to correct
     assert begun[0] == 0
     assert (min(begun[1:]) > 0) is known
 

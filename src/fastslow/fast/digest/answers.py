@@ -125,6 +125,10 @@ class Answers:
             is_right(self.transcript.declared[key][0]) for key in self.transcript.examples
         )
 
+    def corrections(self) -> frozenset[str]:
+        """The keys of the wrong answers that texts show."""
+        return frozenset(key for key in self.transcript.examples if not is_right(self.transcript.declared[key][0]))
+
     def gives_away(self, rollout: Rollout) -> bool:
         """Whether the text showed the answer to this very problem."""
         return any(
@@ -239,7 +243,7 @@ class Answers:
         free = [each for each in found if each.problem not in taken and self.count_tokens(each.text) <= most]
         entered = picked(free, room)
         if entered and self.solved:  # right ones take the place of wrong ones
-            for key in [key for key in self.transcript.examples if not is_right(self.transcript.declared[key][0])]:
+            for key in self.corrections():
                 self.transcript.withdraw(key)
         for each in entered:
             key = key_of(each.component, each.text)

@@ -174,11 +174,13 @@ class Digest(Optimizer):
         self._read(rollouts, self.cycle)
 
     def _try_again(self, model: Model, tries: Sequence[Try]) -> None:
-        """Such rollouts say nothing of lines; an answer that is right may stand as an example."""
-        texts, pairs = model.texts(model.best), []
+        """Such rollouts say nothing of lines; an answer that is right may stand as an example. Wrong answers to other
+        problems do not stand beside the one that is to be corrected: what is wrong with them would come back."""
+        shown = model.judged(model.best.taken - self.answers.corrections())
+        texts, pairs = model.texts(shown), []
         for each in tries:
-            shown = {**self.base.texts, **texts, each.component: f"{texts[each.component]}\n{each.below}"}
-            context = Context(shown, (self.base.id,), self.cycle)
+            below = {each.component: f"{texts[each.component]}\n{each.below}"}
+            context = Context({**self.base.texts, **texts, **below}, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((each.wrong.example, context))
         rollouts = self.evaluator.draw(pairs, "fast-minibatch")
