@@ -66,7 +66,7 @@ class Desk:
         return self.done == len(self.wanted)
 
     def do(self, name, arguments):
-        """What the desk answers to a call; the arguments are JSON text."""
+        """What the desk answers to a call."""
         wanted, expected, result = self.wanted[self.done]
         if name == wanted and arguments == expected:
             self.done += 1

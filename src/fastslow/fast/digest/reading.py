@@ -145,7 +145,7 @@ def _unquoting(line: str, answer: str) -> str:
     """A line without what it quotes of the answer, which may have quotation marks in it, and be cut short. What was wanted
     instead stays."""
     found, start = "", 0
-    solid = _joined(answer)
+    solid = _joined(answer) if "{" in line else ""
     for opening in itertools.islice(_OPENING.finditer(without_braces(line)), MOST_MARKS):
         begin, closing = opening.end(), _CLOSED[opening[0]]
         if begin <= start or _WANTED.search(line, max(0, begin - NEAR), begin):
