@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 from helpers import ROOT
 
 from fastslow.study.arms import Arm, gather
+from fastslow.study.curves import over_seeds
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import summaries
 
@@ -63,3 +65,15 @@ def test_the_costs_of_a_section_are_those_of_its_runs() -> None:
         assert row[1:] == [comparison.end(arm).words(), last, *costs]
     saved = [f"{comparison.saving(fst, unit).mean:.1f} (3 of 5 seeds)" for unit in ("rollouts", "steps")]
     assert rows[2][1:] == [comparison.margin(fst).words(), "", *saved]
+
+
+def test_the_rewards_of_the_agent_with_tools_are_those_of_its_steps() -> None:
+    table = next(table for table in tables_of("An agent") if "280 rollouts" in table[0][1])
+    rows = {row[0]: row for row in table[2:]}
+    for label, name, step in (("FST (`digest`)", "fst", 3), ("RL only", "rl", 4)):
+        folders = sorted((STORED / "agent-tools").glob(f"{name}-*"))
+        metrics = [[json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()] for each in folders]
+        rewards = [steps[step - 1]["reward"] for steps in metrics]
+        found = over_seeds(rewards)
+        assert rows[label][1] == f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        assert rows[label][2] == ", ".join(f"{reward:.2f}" for reward in rewards)

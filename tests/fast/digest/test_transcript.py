@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.facts import verdicts
-from fastslow.fast.digest.journal import key_of
+from fastslow.fast.digest.journal import Said, key_of
 from fastslow.fast.digest.reading import (
     BRACED,
     label_words,
@@ -21,7 +21,7 @@ from fastslow.fast.digest.reading import (
     without_braces,
 )
 from fastslow.fast.digest.topics import Topics, words_of
-from fastslow.fast.digest.transcript import FIELDS, LAST_SAID, MOST_ROWS, Graded, Transcript
+from fastslow.fast.digest.transcript import FIELDS, LAST_SAID, MOST_ROWS, Graded, Transcript, wholes
 
 
 def heard(*feedback: str, answers: tuple[str, ...] = (), questions: tuple[str, ...] = ()) -> Transcript:
@@ -433,12 +433,17 @@ def test_a_rule_whose_words_an_answer_has_is_the_rule_also_where_it_was_said_fir
     assert statements(said) == [rule]
     (held,) = said.read().statements.values()
     assert len(held.problems) == 4
-    # What many wrong answers were is left out of each, and one that was not is no rule for the others.
-    refused = heard(
-        *[f"The expression cannot end with '{word}' here." for word in ("up", "down up", "down down", "so so")],
-        answers=("it", "goes down up", "goes down down", "goes so so"),
+
+
+def test_a_part_that_was_made_more_often_without_its_quotation_stays_what_it_is() -> None:
+    cut_short, whole = (
+        Said(key_of("system", text), text) for text in ("It cannot end with '…'.", "It cannot end with 'up'.")
     )
-    assert "The expression cannot end with 'up' here." not in statements(refused)
+    other = Said(key_of("system", "It cannot end with 'so'."), "It cannot end with 'so'.")
+    parts = {each.key: each for each in (cut_short, whole)}
+    assert wholes(parts, {cut_short.key: 1, whole.key: 2}) == {cut_short.key: whole.key}
+    assert wholes(parts, {cut_short.key: 2, whole.key: 2}) == {}
+    assert wholes({**parts, other.key: other}, {cut_short.key: 1, whole.key: 2, other.key: 2}) == {}
 
 
 @given(st.text(alphabet="{}a:\"' ", max_size=40))
