@@ -1,4 +1,4 @@
-"""The harness of examples/invoices: what its grader says and scores, what its tool reads, and that code which calls it is right."""
+"""The harness of examples/invoices: its grader, its tool, and that code which calls the tool is right."""
 
 from runpy import run_path
 from typing import Any
